@@ -1,0 +1,38 @@
+"""Options of a compilation: one frozen value, part of the cache key. Takes plain values; imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .errors import UserError
+
+FP_LEVELS = ("strict", "default", "fast")
+TARGETS = ("cpu", "cuda", "opencl", "hip")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user may choose.
+
+    target: cpu, cuda, opencl or hip. isa: native, scalar, avx2, avx512 or neon. threads: of the compiled code.
+    fp: strict (bit-identical to the source order), default (explicit FMA, reassociated reductions), fast (also reciprocal division).
+    dims: values for symbolic dims.
+    """
+
+    target: str = "cpu"
+    isa: str = "native"
+    threads: int = 1
+    fp: str = "default"
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.fp not in FP_LEVELS:
+            raise UserError(f"Options(fp={self.fp!r}): choose one of {', '.join(FP_LEVELS)}")
+        if self.target not in TARGETS:
+            raise UserError(f"Options(target={self.target!r}): choose one of {', '.join(TARGETS)}")
+        if not isinstance(self.threads, int) or self.threads < 1:
+            raise UserError(f"Options(threads={self.threads!r}): give a whole number of at least 1")
+        for k, v in self.dims.items():
+            if not isinstance(v, int) or v < 1:
+                raise UserError(f"Options(dims={{{k!r}: {v!r}}}): a dim must be a whole number of at least 1")
