@@ -1,8 +1,8 @@
-"""The tracer that runs every step of the pipeline. Takes a step's function and its value; gives the step's result, verified with the
-verifiers that the caller's table holds for the result's type, timed, printed by the debug ladder and dumped where it changed.
+"""The tracer that runs every step of the pipeline. Takes a step's function and its value; gives the step's result, verified with
+the verifiers that the caller's table holds for the result's type, timed, printed by the debug ladder and dumped where it changed.
 
-POLYOPT_DEBUG, one ladder on stderr: 1 a table of the steps' times at the end; 2 also each step as it ends; 3 also one line about its
-result; 4 also the result's text where it changed; 5 also the arguments of each step and the time of its verifiers.
+POLYOPT_DEBUG, one ladder on stderr: 1 a table of the steps' times at the end; 2 also each step as it ends; 3 also one line about
+its result; 4 also the result's text where it changed; 5 also the arguments of each step and the time of its verifiers.
 POLYOPT_DUMP=DIR writes each changed result to DIR/NN_step.txt (emitted text keeps its own suffix).
 The tracer knows no value of the compiler: `verifiers` and `text` are given to it by the pipeline.
 """
@@ -47,7 +47,8 @@ class Trace:
     """Runs steps. The only value of the compiler that changes: it collects `times` and numbers the dumps.
 
     verifiers: from a type to the functions that raise when a value of that type is malformed. text: prints a value for dumps.
-    debug and dump: what POLYOPT_DEBUG and POLYOPT_DUMP say. listener: called with (step, label) before each step, for progress bars.
+    debug and dump: what POLYOPT_DEBUG and POLYOPT_DUMP say. listener: called with (step, label) before each step, for progress.
+    label: what the next steps work on (a kernel's name); the caller sets it.
     """
 
     verifiers: Mapping[type, Sequence[Verifier]] = field(default_factory=dict)
