@@ -1,0 +1,75 @@
+"""vectorize, unroll and parallelize: say how a loop's iterations are executed.
+
+    for i: S          vectorize("i", 8)          for ti: vector i in 8 lanes: S
+
+vectorize strip-mines by the number of lanes and runs a strip's iterations at once; legal iff no dependence is carried inside a strip (an
+associative reduction may be: it is then reassociated). unroll writes the iterations out. parallelize spreads them over threads; legal iff
+the loop carries no dependence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import islpy as isl
+
+from ..errors import ScheduleError
+from ..ir.scop import Scop, Step
+from ..poly.legality import check_parallel, check_vectorizable
+from .checked import checked, with_dependences
+from .tile import tile_member
+from .tree import find_chain, fresh_name, with_members
+
+
+def mark_schedule(scop: Scop, verb: str, loop: str, mark: str, of: str | None = None) -> isl.Schedule:
+    """The schedule with a mark on a loop."""
+    chain = find_chain(scop, verb, [loop], of)
+    m = chain.member(loop)
+    if m.mark and m.mark != mark:
+        raise ScheduleError(f"{verb}: the loop {loop} is already marked {m.mark}")
+    return with_members(scop, chain, [replace(x, mark=mark) if x.name == loop else x for x in chain.members])
+
+
+def strip_schedule(scop: Scop, verb: str, loop: str, size: int, mark: str, of: str | None = None, name: str | None = None) -> isl.Schedule:
+    """The schedule with a loop split in strips of `size`, the strip's own loop marked."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ScheduleError(f"{verb}: the width for {loop} is {size!r}; it must be a whole number of at least 1")
+    chain = find_chain(scop, verb, [loop], of)
+    m = chain.member(loop)
+    if m.mark:
+        raise ScheduleError(f"{verb}: the loop {loop} is already marked {m.mark}")
+    members = []
+    for x in chain.members:
+        if x.name == loop:
+            members.append(tile_member(x, size, name or fresh_name(scop, loop)))
+            x = replace(x, mark=mark)
+        members.append(x)
+    return with_members(scop, chain, members)
+
+
+def vectorize(scop: Scop, loop: str, lanes: int, *, of: str | None = None) -> Scop:
+    """Run `lanes` consecutive iterations of a loop at once. The strip loop is named t<loop>; a last, shorter strip is masked.
+
+    Raises ScheduleError for a bad width, IllegalSchedule where iterations of one strip depend on each other.
+    """
+    step = Step("vectorize", (loop, lanes), (("of", of),) if of else ())
+    scop = with_dependences(scop)
+    out = checked(scop, strip_schedule(scop, "vectorize", loop, lanes, f"vector:{lanes}", of), step)
+    check_vectorizable(out, loop, str(step), of=of, lanes=lanes)
+    return out
+
+
+def unroll(scop: Scop, loop: str, factor: int | None = None, *, of: str | None = None) -> Scop:
+    """Write a loop out: all of it (its trip count must be constant), or `factor` iterations at a time."""
+    step = Step("unroll", (loop,) if factor is None else (loop, factor), (("of", of),) if of else ())
+    if factor is None:
+        return checked(scop, mark_schedule(scop, "unroll", loop, "unroll", of), step)
+    return checked(scop, strip_schedule(scop, "unroll", loop, factor, "unroll", of), step)
+
+
+def parallelize(scop: Scop, loop: str, *, of: str | None = None) -> Scop:
+    """Spread a loop's iterations over threads. Raises IllegalSchedule where it carries a dependence."""
+    step = Step("parallelize", (loop,), (("of", of),) if of else ())
+    scop = with_dependences(scop)
+    check_parallel(scop, loop, str(step), of=of)
+    return scop.with_schedule(mark_schedule(scop, "parallelize", loop, "parallel", of), step)
