@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from ..ir.scop import Dependences, Scop, Statement
-from ..isl_ext import OUT, OperationBudget, max_operations, param_space
+from ..isl_ext import OUT, SET, OperationBudget, max_operations, param_space
 from .access import read_maps, reads, write_map
 
+# what may live in such a buffer belongs to one tile: its anti and output dependences are left out, and `legality` compares its flow
+PRIVATE_SCOPES = ("registers", "cache", "shared")
 BUDGET = 20_000_000  # isl operations; a convolution takes about 100 thousand
 
 
@@ -27,6 +29,33 @@ class _Accesses:
     must: isl.UnionMap  # overwrite the cell
     update: isl.UnionMap  # change it by a reduction
     may: isl.UnionMap  # indirect: some cell
+
+    def all(self) -> isl.UnionMap:
+        """Every write."""
+        return self.must.union(self.update).union(self.may)
+
+    def within(self, cells: isl.UnionSet) -> _Accesses:
+        """The writes to these elements."""
+        return _Accesses(*(u.intersect_range(cells) for u in (self.must, self.update, self.may)))
+
+    def outside(self, cells: isl.UnionSet) -> _Accesses:
+        """The writes to other elements."""
+        return _Accesses(*(u.subtract_range(cells) for u in (self.must, self.update, self.may)))
+
+
+def has_private(scop: Scop) -> bool:
+    """Whether some local buffer is private to the tile that fills it."""
+    return any(t.scope in PRIVATE_SCOPES and t.role == "local" for t in scop.tensors)
+
+
+def private_cells(scop: Scop) -> isl.UnionSet:
+    """The elements of the buffers that are private to a tile."""
+    out = isl.UnionSet.empty(param_space(scop.params))
+    for t in scop.tensors:
+        if t.scope in PRIVATE_SCOPES and t.role == "local":
+            space = param_space(scop.params).add_unnamed_tuple_ui(len(t.shape)).set_tuple_name(SET, t.name)
+            out = out.union(isl.UnionSet.from_set(isl.Set.universe(space)))
+    return out
 
 
 def _writes(scop: Scop) -> _Accesses:
@@ -54,18 +83,30 @@ def compute_dependences(scop: Scop) -> Scop:
 
 def _value_based(scop: Scop) -> Dependences:
     w = _writes(scop)
-    may = w.update.union(w.may)
-    loads, all_reads = reads(scop, own_cell=False), reads(scop)
-    flow = _flow(scop, sink=all_reads, must=w.must, may=may)
-    flow, reduction = _split_reduction(scop, flow.get_may_dependence())
-    anti = _flow(scop, sink=w.must.union(may), may=loads, kill=w.must).get_may_dependence()
-    # the sink of an output dependence into an update is also the sink of a flow dependence through its own cell
-    output = _flow(scop, sink=w.must.union(w.may), must=w.must, may=may).get_may_dependence()
+    flow, reduction = _split_reduction(scop, _flow_of(scop, reads(scop), w))
+    p = w.outside(private_cells(scop))
+    anti = _flow(scop, sink=p.all(), may=_loads(scop), kill=p.must).get_may_dependence()
+    # a dependence into an update is also a flow dependence, through the cell that the update reads
+    output = _flow_of(scop, p.must.union(p.may), p)
     return _clean(scop, flow, anti, output, reduction)
 
 
+def _flow_of(scop: Scop, sink: isl.UnionMap, w: _Accesses, schedule: isl.Schedule | None = None) -> isl.UnionMap:
+    return _flow(scop, sink, must=w.must, may=w.update.union(w.may), schedule=schedule).get_may_dependence()
+
+
+def _loads(scop: Scop) -> isl.UnionMap:
+    """The reads that later writes must wait for."""
+    return reads(scop, own_cell=False).subtract_range(private_cells(scop))
+
+
 def _flow(
-    scop: Scop, sink: isl.UnionMap, must: isl.UnionMap | None = None, may: isl.UnionMap | None = None, kill: isl.UnionMap | None = None
+    scop: Scop,
+    sink: isl.UnionMap,
+    must: isl.UnionMap | None = None,
+    may: isl.UnionMap | None = None,
+    kill: isl.UnionMap | None = None,
+    schedule: isl.Schedule | None = None,
 ) -> isl.UnionFlow:
     info = isl.UnionAccessInfo.from_sink(sink.intersect_params(scop.context))
     if must is not None:
@@ -74,7 +115,7 @@ def _flow(
         info = info.set_may_source(may)
     if kill is not None:
         info = info.set_kill(kill)
-    return info.set_schedule(scop.schedule).compute_flow()
+    return info.set_schedule(scop.schedule if schedule is None else schedule).compute_flow()
 
 
 def _split_reduction(scop: Scop, deps: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
@@ -101,19 +142,25 @@ def _memory_based(scop: Scop) -> Dependences:
     order = scop.schedule.get_map()
     before = order.lex_lt_union_map(order)
     w = _writes(scop)
-    all_writes = w.must.union(w.update).union(w.may)
-    overwrite = w.must.union(w.may)
+    p = w.outside(private_cells(scop))
 
     def pairs(a: isl.UnionMap, b: isl.UnionMap) -> isl.UnionMap:
         return a.apply_range(b.reverse()).intersect(before).intersect_params(scop.context)
 
-    flow, reduction = _split_reduction(scop, pairs(all_writes, reads(scop)))
-    return _clean(scop, flow, pairs(reads(scop, own_cell=False), all_writes), pairs(all_writes, overwrite), reduction)
+    flow, reduction = _split_reduction(scop, pairs(w.all(), reads(scop)))
+    return _clean(scop, flow, pairs(_loads(scop), p.all()), pairs(p.all(), p.must.union(p.may)), reduction)
 
 
 def _clean(scop: Scop, *parts: isl.UnionMap) -> Dependences:
     space = param_space(scop.params)
     return Dependences(*(p.coalesce().align_params(space) for p in parts))
+
+
+def compute_private_flow(scop: Scop, schedule: isl.Schedule) -> isl.UnionMap:
+    """The flow through private buffers in a given order, updates of one reduction among themselves left out."""
+    cells = private_cells(scop)
+    flow = _flow_of(scop, reads(scop).intersect_range(cells), _writes(scop).within(cells), schedule)
+    return _split_reduction(scop, flow)[0]
 
 
 def compute_live_in(scop: Scop) -> isl.UnionMap:
@@ -125,7 +172,7 @@ def compute_live_in(scop: Scop) -> isl.UnionMap:
 def compute_live_out(scop: Scop) -> isl.UnionMap:
     """Writes that no later write of the Scop surely overwrites: instances → elements."""
     w = _writes(scop)
-    every = w.must.union(w.update).union(w.may).intersect_params(scop.context)
+    every = w.all().intersect_params(scop.context)
     order = scop.schedule.get_map()
     later = order.lex_lt_union_map(order)
     return every.subtract(later.apply_range(w.must))

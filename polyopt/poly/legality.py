@@ -1,0 +1,216 @@
+"""Legality: whether an order respects the dependences, and the witness where it does not.
+
+Takes a Scop with dependences and a new schedule (or a band of one); `is_*` answers, `check_*` raises `IllegalSchedule` with a
+`Violation`. Exact: every dependent pair must be strictly increasing in the new dates; equal dates of two instances are a violation.
+Buffers that are private to a tile (`deps.PRIVATE_SCOPES`) have no anti and output dependences; instead their flow in the new order
+must equal their flow in the old one, which is what the absent dependences protect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import islpy as isl
+
+from ..errors import IllegalSchedule, InternalError
+from ..ir.scop import Dependences, Scop, Violation
+from ..isl_ext import maps_of
+from .deps import compute_private_flow, has_private
+from .order import compute_dates, find_unordered
+from .witness import describe
+
+Repair = Callable[[], str | None]
+
+
+def dependences_of(scop: Scop) -> Dependences:
+    """The Scop's dependences, which must have been computed."""
+    if scop.dependences is None:
+        raise InternalError(f"{scop.name}: dependences are not computed")
+    return scop.dependences
+
+
+def kinds(scop: Scop, reassociate: bool) -> Iterator[tuple[str, isl.UnionMap]]:
+    """The dependences that hold, by kind."""
+    deps = dependences_of(scop)
+    for kind in ("flow", "anti", "output") + (() if reassociate else ("reduction",)):
+        u = getattr(deps, kind)
+        if not u.is_empty():
+            yield kind, u
+
+
+def find_violation(scop: Scop, new: isl.Schedule, reassociate: bool) -> tuple[str, isl.Map] | None:
+    """Some dependences that the new schedule breaks, with their kind; None where it is legal."""
+    order = new.get_map()
+    dates = compute_dates(order)
+    for kind, deps in kinds(scop, reassociate):
+        bad = find_unordered(deps, dates)
+        if bad is not None:
+            return kind, bad
+    if has_private(scop):
+        lost = compute_private_flow(scop, new).subtract(compute_private_flow(scop, scop.schedule))
+        if not lost.is_empty():
+            return "private flow", maps_of(lost)[0]
+    return None
+
+
+def is_legal(scop: Scop, new: isl.Schedule, *, reassociate: bool = False) -> bool:
+    """Whether the new schedule respects the dependences."""
+    return find_violation(scop, new, reassociate) is None
+
+
+def check_schedule(
+    old: Scop, new_schedule: isl.Schedule, step: str, *, reassociate: bool = False, repair: Repair | None = None
+) -> None:
+    """Refuse a new schedule that breaks a dependence of `old`. `step` is the verb as the user wrote it; `repair` is asked on failure."""
+    found = find_violation(old, new_schedule, reassociate)
+    if found is not None:
+        refuse(old, found[0], found[1], new_schedule.get_map(), step, repair)
+
+
+def refuse(scop: Scop, kind: str, bad: isl.Map, after: isl.UnionMap, step: str, repair: Repair | None = None) -> None:
+    """Raise `IllegalSchedule` with a witness out of `bad`; `after` gives the new dates."""
+    violation: Violation = describe(scop, kind, bad, after, step, repair() if repair is not None else None)
+    raise IllegalSchedule(str(violation), violation)
+
+
+# ---- bands
+def active_at(band: isl.ScheduleNode, deps: isl.UnionMap) -> isl.UnionMap:
+    """The dependences between instances below a node that all outer bands put at the same date."""
+    domain = band.get_domain()
+    inside = deps.intersect_domain(domain).intersect_range(domain)
+    if band.get_schedule_depth() == 0:
+        return inside
+    return inside.eq_at_multi_union_pw_aff(band.get_prefix_schedule_multi_union_pw_aff())
+
+
+def member_schedule(band: isl.ScheduleNode, member: int) -> isl.MultiUnionPwAff:
+    """The partial schedule of one band member."""
+    return isl.MultiUnionPwAff.from_union_pw_aff(band.band_get_partial_schedule().get_union_pw_aff(member))
+
+
+def before_member(band: isl.ScheduleNode, member: int, deps: isl.UnionMap) -> isl.UnionMap:
+    """The dependences active at a band whose earlier members put both ends at the same date."""
+    active = active_at(band, deps)
+    for m in range(member):
+        active = active.eq_at_multi_union_pw_aff(member_schedule(band, m))
+    return active
+
+
+def find_carried(scop: Scop, band: isl.ScheduleNode, member: int, reassociate: bool) -> tuple[str, isl.Map] | None:
+    """Some dependences that a band member carries, given the loops around it; None where its iterations are independent."""
+    own = member_schedule(band, member)
+    for kind, deps in kinds(scop, reassociate):
+        active = before_member(band, member, deps)
+        for carried in (active.lex_lt_at_multi_union_pw_aff(own), active.lex_gt_at_multi_union_pw_aff(own)):
+            if not carried.is_empty():
+                return kind, next(m for m in maps_of(carried) if not m.is_empty())
+    return None
+
+
+def is_parallel(scop: Scop, band: isl.ScheduleNode, member: int = 0, *, reassociate: bool = False) -> bool:
+    """Whether the iterations of a band member are independent, given the loops around it.
+
+    The updates of a reduction depend on each other, unless `reassociate` says that they are privatised or atomic.
+    """
+    return find_carried(scop, band, member, reassociate) is None
+
+
+def coincident(scop: Scop, band: isl.ScheduleNode, *, reassociate: bool = False) -> tuple[bool, ...]:
+    """For each member of a band, whether no dependence active at the band has a distance in it (whatever the other members do)."""
+    parts = [active_at(band, deps) for _, deps in kinds(scop, reassociate)]
+    out = []
+    for m in range(band.band_n_member()):
+        own = member_schedule(band, m)
+        out.append(all(p.lex_lt_at_multi_union_pw_aff(own).is_empty() and p.lex_gt_at_multi_union_pw_aff(own).is_empty() for p in parts))
+    return tuple(out)
+
+
+def is_permutable(scop: Scop, band: isl.ScheduleNode, *, reassociate: bool = False) -> bool:
+    """Whether no dependence active at the band has a negative distance in a member: then it can be tiled and interchanged freely."""
+    parts = [active_at(band, deps) for _, deps in kinds(scop, reassociate)]
+    return all(
+        p.lex_gt_at_multi_union_pw_aff(member_schedule(band, m)).is_empty() for m in range(band.band_n_member()) for p in parts
+    )
+
+
+def check_parallel(
+    scop: Scop, band: isl.ScheduleNode, member: int, step: str, *, reassociate: bool = False, repair: Repair | None = None
+) -> None:
+    """Refuse to run the iterations of a band member in parallel where it carries a dependence.
+
+    The dates that the message shows as new are those of the loops around, without the parallel one: the two instances are unordered.
+    """
+    found = find_carried(scop, band, member, reassociate)
+    if found is not None:
+        refuse(scop, found[0], found[1], parallel_order(band, member), step, repair)
+
+
+def parallel_order(band: isl.ScheduleNode, member: int) -> isl.UnionMap:
+    """The dates by the loops around a member, the member itself left out."""
+    order = band.get_prefix_schedule_union_map()
+    for m in range(member):
+        order = order.flat_range_product(isl.UnionMap.from_multi_union_pw_aff(member_schedule(band, m)))
+    return order.intersect_domain(band.get_domain())
+
+
+# ---- vectors
+def vector_order(band: isl.ScheduleNode, member: int, lanes: int | None = None) -> tuple[isl.UnionMap, isl.UnionMap]:
+    """The order in which a vectorized member runs: the loops around and, with `lanes`, the strip; then everything inside; then the lane.
+
+    All lanes of a statement run before the next statement does. Gives the dates without and with the lane.
+    """
+    own = isl.UnionMap.from_multi_union_pw_aff(member_schedule(band, member))
+    order = parallel_order(band, member)
+    if lanes is not None:
+        val = isl.MultiVal.zero(isl.Space.set_from_params(band.get_domain().get_space()).add_unnamed_tuple_ui(1))
+        val = val.set_at(0, isl.Val.int_from_si(band.get_ctx(), lanes))
+        strip = member_schedule(band, member).reset_tuple_id(isl.dim_type.set).scale_down_multi_val(val).floor()
+        order = order.flat_range_product(isl.UnionMap.from_multi_union_pw_aff(strip))
+    for m in range(member + 1, band.band_n_member()):
+        order = order.flat_range_product(isl.UnionMap.from_multi_union_pw_aff(member_schedule(band, m)))
+    order = order.flat_range_product(band.child(0).get_subtree_schedule_union_map())
+    return order, order.flat_range_product(own)
+
+
+def find_vector_violation(
+    scop: Scop, band: isl.ScheduleNode, member: int, reassociate: bool, lanes: int | None = None
+) -> tuple[str, isl.Map] | None:
+    """Some dependences that vector execution of a member breaks; None where it is legal.
+
+    One statement reads all lanes before it writes any, so an anti dependence from a lane to a later lane of the same statement holds.
+    """
+    domain = band.get_domain()
+    outer, full = vector_order(band, member, lanes)
+    outer_dates, full_dates = compute_dates(outer), compute_dates(full)
+    for kind, deps in kinds(scop, reassociate):
+        active = active_at(band, deps.intersect_domain(domain).intersect_range(domain))
+        for m in maps_of(active):
+            one_statement = m.get_tuple_name(isl.dim_type.in_) == m.get_tuple_name(isl.dim_type.out)
+            dates = full_dates if kind == "anti" and one_statement else outer_dates
+            bad = find_unordered(m.to_union_map(), dates)
+            if bad is not None:
+                return kind, bad
+    return None
+
+
+def is_vectorizable(
+    scop: Scop, band: isl.ScheduleNode, member: int = 0, *, reassociate: bool = False, lanes: int | None = None
+) -> bool:
+    """Whether a member may run all its lanes at once. `lanes`: only that many neighbours at once (strips of the member's date)."""
+    return find_vector_violation(scop, band, member, reassociate, lanes) is None
+
+
+def check_vectorizable(
+    scop: Scop,
+    band: isl.ScheduleNode,
+    member: int,
+    step: str,
+    *,
+    reassociate: bool = False,
+    lanes: int | None = None,
+    repair: Repair | None = None,
+) -> None:
+    """Refuse to vectorize a member where the order of vector execution breaks a dependence."""
+    found = find_vector_violation(scop, band, member, reassociate, lanes)
+    if found is not None:
+        refuse(scop, found[0], found[1], vector_order(band, member, lanes)[0], step, repair)
