@@ -87,6 +87,8 @@ class Affine:
         if g > 1:  # floor((g·x + c)/(g·d)) = floor((x + floor(c/g))/d)
             inner = _collect([(a, k // g) for a, k in rest], c // g)
             return _collect(out, whole) + inner // (den // g)
+        if len(rest) == 1 and isinstance(inner_floor := rest[0][0], FloorDiv) and rest[0][1] == 1:  # floor((floor(x/a) + c)/d)
+            return _collect(out, whole) + (inner_floor.num + c * inner_floor.den) // (inner_floor.den * den)
         return _collect([*out, (FloorDiv(_collect(rest, c), den), 1)], whole)
 
     def __mod__(self, den: int) -> Affine:
