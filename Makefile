@@ -1,4 +1,4 @@
-# Everything that a fresh machine needs is python3 (3.11 or newer) and make; a C compiler is used where there is one, else `zig cc`.
+# A fresh machine needs nothing but python3 (3.11 or newer) and make; a C compiler is used where there is one, else `zig cc`.
 # make demo      compile and run a real model, compare it with ONNX Runtime
 # make test      run the tests (those whose tool is missing are skipped, by name)
 # make lint types notebooks    what CI runs besides

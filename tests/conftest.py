@@ -1,5 +1,5 @@
-"""What tests need beyond Python packages, by marker. A test whose tool is missing is skipped, and says which; with CI=true it fails
-instead, so that nothing goes untested unseen. Tests that need a GPU are deselected where there is none."""
+"""What tests need beyond Python packages, by marker. A test whose tool is missing is skipped, and says which; with CI=true it
+fails instead, so that nothing goes untested unseen. Tests that need a GPU are deselected where there is none."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compiled code of a test run goes to a cache of its own, unless the caller names one."""
-    os.environ.setdefault("POLYOPT_CACHE", str(tmp_path_factory.getbasetemp() / "polyopt-cache"))
+def _private_cache() -> None:
+    """Compiled code goes to a cache of the checkout (`make clean` removes it), unless the caller names one."""
+    os.environ.setdefault("POLYOPT_CACHE_DIR", str(Path(__file__).resolve().parent.parent / "build" / "test-cache"))

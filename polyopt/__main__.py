@@ -1,0 +1,5 @@
+"""`python -m polyopt` is the `polyopt` command."""
+
+from .cli import entry
+
+entry()

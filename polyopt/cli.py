@@ -1,0 +1,99 @@
+"""The command line. Takes arguments; gives an exit code: 0 good, 1 the user's fault (one clear line on stderr), 2 a wrong result,
+70 a defect of polyopt (one line that says what to report). No traceback unless POLYOPT_DEBUG is set. JSON goes to stdout
+alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from . import __version__
+from .commands.bench import bench_command
+from .commands.build import compile_command
+from .commands.check import check_command
+from .commands.inspect import inspect_command
+from .commands.run import run_command
+from .errors import PolyoptError
+from .trace import debug_level
+
+INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="polyopt")
+def commands() -> None:
+    """Compile ONNX models with the polyhedral model, and look at how."""
+
+
+for _command in (compile_command, run_command, check_command, bench_command, inspect_command):
+    commands.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    try:
+        done = commands.main(args=None if arguments is None else list(arguments), prog_name="polyopt", standalone_mode=False)
+        sys.stdout.flush()
+        return done if isinstance(done, int) else 0
+    except click.ClickException as error:
+        return _fail(error.format_message(), 1)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone: nothing more to say, also not at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except PolyoptError as error:
+        _traceback()
+        return (
+            _fail(_line(error), 1)
+            if error.exit_code == 1
+            else _report(error)
+            if error.exit_code == 70
+            else _fail(_line(error), 2)
+        )
+    except OSError as error:
+        _traceback()
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}", 1)
+    except MemoryError as error:
+        _traceback()
+        return _fail(f"out of memory{_steps(error)}", 1)
+    except Exception as error:
+        _traceback()
+        return _report(error)
+
+
+def _report(error: BaseException) -> int:
+    what = _line(error) if isinstance(error, PolyoptError) else f"{type(error).__name__}: {_line(error)}"
+    return _fail(
+        f"internal error{_steps(error)}: {what}. Please report this line with the model; POLYOPT_DEBUG=1 adds the traceback", 70
+    )
+
+
+def _steps(error: BaseException) -> str:
+    """The pipeline steps that the tracer noted, the innermost first."""
+    notes = [n for n in getattr(error, "__notes__", ()) if n.startswith("in step ")]
+    return f" {', '.join(notes)}" if notes else ""
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"polyopt: {'wrong result: ' if code == 2 else 'error: '}{' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _traceback() -> None:
+    if debug_level():
+        traceback.print_exc()
+
+
+def entry() -> None:
+    """What the `polyopt` script runs."""
+    sys.exit(main())

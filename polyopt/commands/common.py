@@ -1,0 +1,105 @@
+"""What the commands share: options of the compiler on the command line, progress on stderr, JSON on stdout, folders for
+results."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+import polyopt as po
+
+from ..errors import ModelError, OutputError, UserError
+from ..options import FP_LEVELS, TARGETS, Options
+from .inputs import parse_dims
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+model_argument = click.argument("model", metavar="M.onnx")
+dim_option = click.option("--dim", "dims", metavar="NAME=VALUE", multiple=True, help="Value of a symbolic dim.")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+threads_option = click.option("--threads", type=int, default=1, show_default=True, help="Threads of the compiled code.")
+
+
+def compiler_options(command: F) -> F:
+    """--threads --target --isa --fp --dim."""
+    for option in (
+        dim_option,
+        click.option("--fp", default="default", show_default=True, help=f"Floating point: {', '.join(FP_LEVELS)}."),
+        click.option("--isa", default="native", show_default=True, help="native, scalar, avx2, avx512 or neon."),
+        click.option("--target", default="cpu", show_default=True, help=f"{', '.join(TARGETS)}."),
+        threads_option,
+    ):
+        command = option(command)
+    return command
+
+
+def options_of(threads: int, target: str = "cpu", isa: str = "native", fp: str = "default", dims: Sequence[str] = ()) -> Options:
+    """The frozen options of a command line."""
+    return Options(target=target, isa=isa, threads=threads, fp=fp, dims=parse_dims(dims))
+
+
+def existing_model(path: str) -> str:
+    """The path, refused where it is no readable file, before anything is imported or compiled."""
+    p = Path(path)
+    if p.is_dir():
+        raise ModelError(f"{path} is a folder: give an .onnx file")
+    if not p.exists():
+        raise ModelError(f"{path}: no such file")
+    if not os.access(p, os.R_OK):
+        raise ModelError(f"{path}: cannot be read")
+    return path
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Say on stderr what runs, with a spinner where that is a terminal, and how long it took."""
+    console = Console(stderr=True, highlight=False)
+    start = time.perf_counter()
+    if console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        yield
+    console.print(f"{what}: {time.perf_counter() - start:.1f} s", soft_wrap=True, markup=False)
+
+
+def compiled(path: str, options: Options) -> Any:
+    """The compiled model, with progress."""
+    existing_model(path)
+    with progress(f"compile {Path(path).name}"):
+        return po.compile(path, options=options)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One object on stdout, nothing else there."""
+    json.dump(value, sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def output_folder(path: str) -> Path:
+    """The folder for results, refused before any work where it cannot be written; made where its parent exists."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{path} exists and is no folder")
+    place = folder if folder.exists() else next(p for p in folder.absolute().parents if p.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: {place} cannot be written")
+    return folder
+
+
+def peers_of(text: str) -> tuple[str, ...]:
+    """`onnxruntime,openvino` as names."""
+    names = tuple(n.strip() for n in text.split(",") if n.strip())
+    if len(set(names)) != len(names):
+        raise UserError(f"--against {text}: a peer is named twice")
+    return names
