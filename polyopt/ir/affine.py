@@ -125,13 +125,22 @@ class Affine:
         return not any(isinstance(a, FloorDiv) and name in a.num.names() for a, _ in self.terms)
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        """Inclusive bounds when each variable lies in its range (interval arithmetic; a variable not in `ranges` is unbounded)."""
+        """Inclusive bounds when each variable lies in its range (a variable not in `ranges` is unbounded).
+
+        Interval arithmetic, which knows that x - d·floor(x/d) lies in [0, d - 1].
+        """
         lo: int | None = self.const
         hi: int | None = self.const
         for a, k in self.terms:
             if isinstance(a, str):
                 l, h = ranges.get(a, (None, None))
             else:
+                mod = self._without_mod(a, k)
+                if mod is not None:
+                    rest, m = mod
+                    rl, rh = rest.bounds(ranges)
+                    top = m * (a.den - 1)
+                    return (None if rl is None else rl + min(0, top)), (None if rh is None else rh + max(0, top))
                 nl, nh = a.num.bounds(ranges)
                 l, h = (None if nl is None else nl // a.den), (None if nh is None else nh // a.den)
             if k < 0:
@@ -139,6 +148,16 @@ class Affine:
             lo = None if lo is None or l is None else lo + k * l
             hi = None if hi is None or h is None else hi + k * h
         return lo, hi
+
+    def _without_mod(self, atom: FloorDiv, k: int) -> tuple[Affine, int] | None:
+        """(rest, m) where self = rest + m·(num mod den) for this floor of coefficient k = -m·den and all of num's terms occur."""
+        if k % atom.den:
+            return None
+        m = -k // atom.den
+        have = dict(self.terms)
+        if not all(have.get(a) == m * c for a, c in atom.num.terms):
+            return None
+        return self - (atom.num - Affine(((atom, atom.den),))) * m, m
 
     # ---- rewriting
     def substitute(self, values: Mapping[str, AffineLike]) -> Affine:

@@ -15,7 +15,20 @@ import islpy as isl
 from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from .checked import checked
-from .tree import Chain, Seq, Tree, chains, edit, find_chain, loops, own_dates, read_tree, rewrite_schedule, sequence, statements_below
+from .tree import (
+    Chain,
+    Seq,
+    Tree,
+    chains,
+    edit,
+    find_chain,
+    loops,
+    own_dates,
+    read_tree,
+    rewrite_schedule,
+    sequence,
+    statements_below,
+)
 
 
 def distribute_schedule(scop: Scop, loop: str, innermost: Sequence[str] | None = None, of: str | None = None) -> isl.Schedule:

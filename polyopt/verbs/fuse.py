@@ -16,7 +16,20 @@ import islpy as isl
 from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from .checked import checked
-from .tree import Chain, Seq, Tree, chains, check_statements, edit, loops, read_tree, rewrite_schedule, sequence, split_chain, statements_below
+from .tree import (
+    Chain,
+    Seq,
+    Tree,
+    chains,
+    check_statements,
+    edit,
+    loops,
+    read_tree,
+    rewrite_schedule,
+    sequence,
+    split_chain,
+    statements_below,
+)
 
 
 def find_sequence(scop: Scop, verb: str, statements: Sequence[str]) -> tuple[Chain, int, int]:

@@ -1,0 +1,176 @@
+"""Full tiles apart from partial ones, on the LoopNest.
+
+A loop that is to be unrolled or vectorised needs a constant trip count, but the last tile of an extent N that is no multiple of the tile size T has
+min(T, N - T·t) iterations. Where the tile loop's bounds are constant, its last iterations are peeled off and their trip counts become constants;
+where they are parametric, the body is written twice, and a test at run time picks the full version.
+isl's `isolate` would do the same, but it anchors the subtree and costs a case split per dim inside isl (docs/decisions.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..ir.affine import Affine, Range, affine
+from ..ir.dtype import i64
+from ..ir.expr import Access, Binary, Compare, Expr, IndexValue, Load, rewrite, substitute, substitute_access
+from ..ir.loops import If, Instance, Loop, LoopNode, Prefetch
+
+Ranges = Mapping[str, Range]
+
+
+def peel_partial_tiles(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[LoopNode, ...]:
+    """The same instances in the same order, with constant trip counts in full tiles of unrolled and vector loops."""
+    return tuple(x for n in body for x in _peel(n, ranges))
+
+
+def _peel(n: LoopNode, ranges: Ranges) -> tuple[LoopNode, ...]:
+    if isinstance(n, If):
+        return (If(n.cond, peel_partial_tiles(n.body, ranges), peel_partial_tiles(n.orelse, ranges)),)
+    if not isinstance(n, Loop):
+        return (n,)
+    cut = None if n.mark in ("vector", "unroll") else _first_partial(n, n.body, ranges)
+    if cut is not None:
+        lo, hi = n.lower[0].const, n.upper[0].const
+        full = with_range(n, lo, cut, ranges)
+        rest = [with_range(n, i, i + 1, ranges) for i in range(cut, hi)]
+        return tuple(y for x in (*full, *(y for r in rest for y in r)) for y in _peel(x, ranges))
+    inner = {**ranges, n.var: n.range}
+    if n.mark not in ("vector", "unroll"):
+        test = _full_test(n.body, inner)
+        if test is not None:
+            cond, bounds = test
+            full_body = peel_partial_tiles(tuple(assume(x, bounds) for x in n.body), inner)
+            return (replace(n, body=(If(cond, full_body, peel_partial_tiles(n.body, inner)),)),)
+    return (replace(n, body=peel_partial_tiles(n.body, inner)),)
+
+
+def _constant_bounds(n: Loop) -> bool:
+    return n.step == 1 and len(n.lower) == 1 and len(n.upper) == 1 and n.lower[0].is_const and n.upper[0].is_const
+
+
+def _first_partial(n: Loop, body: tuple[LoopNode, ...], ranges: Ranges) -> int | None:
+    """The first iteration of a constant loop at which an unrolled or vector loop below is cut short, where that is a short tail."""
+    if not _constant_bounds(n):
+        return None
+    lo, hi = n.lower[0].const, n.upper[0].const
+    best: int | None = None
+    for full, cut, _ in _min_bounds(body, {}):
+        d = full - cut  # positive: the tile is cut short
+        k = d.coefficient(n.var)
+        rest = d - affine(n.var) * k
+        if k <= 0 or not rest.is_const:
+            continue
+        first = max(lo, -rest.const // k + 1)  # smallest t with k·t + rest > 0
+        if lo <= first < hi and hi - first <= 2 and hi - lo > 1:
+            best = first if best is None else min(best, first)
+    return best
+
+
+def _min_bounds(body: tuple[LoopNode, ...], inside: Mapping[str, int]) -> list[tuple[Affine, Affine, Affine]]:
+    """(constant bound, smallest value of the other bound, the other bound) of the unrolled and vector loops below that end at the smaller.
+
+    `inside`: the last value of each unrolled or vector loop that the walk has entered; the smallest value is taken over those.
+    """
+    out: list[tuple[Affine, Affine, Affine]] = []
+    for n in body:
+        if isinstance(n, Loop):
+            entered = inside
+            if n.mark in ("vector", "unroll"):
+                full = next((u for u in n.upper if u.is_const), None)
+                if full is not None:
+                    out += [(full, u.substitute({v: x for v, x in inside.items() if u.coefficient(v) < 0}), u) for u in n.upper if u is not full]
+                    entered = {**inside, n.var: full.const - 1}
+            out += _min_bounds(n.body, entered)
+        elif isinstance(n, If):
+            out += _min_bounds(n.body, inside) + _min_bounds(n.orelse, inside)
+    return out
+
+
+def _full_test(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[Expr, frozenset[Affine]] | None:
+    """A condition, in variables known here, under which all cut bounds below are irrelevant; and those bounds.
+
+    None where there are none, or where some depend on a plain loop further in (the test is then made there).
+    """
+    known = set(ranges)
+    every = _min_bounds(body, {})
+    if not every or any(not worst.names() <= known for _, worst, _ in every):
+        return None
+    cond: Expr | None = None
+    for full, worst in dict.fromkeys((full, worst) for full, worst, _ in every):
+        c = Compare(">=", IndexValue(worst, i64), IndexValue(full, i64))
+        cond = c if cond is None else Binary("and", cond, c)
+    assert cond is not None
+    return cond, frozenset(cut for _, _, cut in every)
+
+
+def assume(n: LoopNode, irrelevant: frozenset[Affine]) -> LoopNode:
+    """The node with these upper bounds dropped."""
+    if isinstance(n, Loop):
+        upper = tuple(u for u in n.upper if u not in irrelevant) or n.upper
+        return replace(n, upper=upper, body=tuple(assume(x, irrelevant) for x in n.body))
+    if isinstance(n, If):
+        return If(n.cond, tuple(assume(x, irrelevant) for x in n.body), tuple(assume(x, irrelevant) for x in n.orelse))
+    return n
+
+
+def with_range(n: Loop, lo: int, hi: int, ranges: Ranges) -> tuple[LoopNode, ...]:
+    """The iterations lo <= var < hi of a constant loop; a single iteration is substituted away."""
+    if lo >= hi:
+        return ()
+    if hi == lo + 1:
+        return tuple(specialise(x, {n.var: affine(lo)}, ranges) for x in n.body)
+    rng = (lo, hi - 1)
+    inner = {**ranges, n.var: rng}
+    body = tuple(specialise(x, {}, inner) for x in n.body)
+    return (replace(n, lower=(affine(lo),), upper=(affine(hi),), range=rng, body=body),)
+
+
+def specialise(n: LoopNode, values: Mapping[str, Affine], ranges: Ranges) -> LoopNode:
+    """The node with variables replaced and bounds and indices simplified under the ranges."""
+    if isinstance(n, Loop):
+        lower = tuple(dict.fromkeys(x.substitute(values).simplify(ranges) for x in n.lower))
+        upper = tuple(dict.fromkeys(x.substitute(values).simplify(ranges) for x in n.upper))
+        upper = tightest(upper, ranges)
+        los = [b for x in lower if (b := x.bounds(ranges)[0]) is not None]
+        his = [b for x in upper if (b := x.bounds(ranges)[1]) is not None]
+        rng = (max(los) if los else None, min(his) - 1 if his else None)
+        inner = {**ranges, n.var: rng}
+        return replace(n, lower=lower, upper=upper, range=rng, body=tuple(specialise(x, values, inner) for x in n.body))
+    if isinstance(n, If):
+        body = tuple(specialise(x, values, ranges) for x in n.body)
+        return If(substitute(n.cond, values), body, tuple(specialise(x, values, ranges) for x in n.orelse))
+    if isinstance(n, Instance):
+        coords = tuple(c.substitute(values).simplify(ranges) for c in n.coords)
+        write = simplify_access(substitute_access(n.write, values), ranges)
+        return Instance(n.statement, coords, write, simplify_expr(substitute(n.expr, values), ranges), n.reduction)
+    if isinstance(n, Prefetch):
+        return Prefetch(simplify_access(substitute_access(n.access, values), ranges), n.level)
+    return n
+
+
+def tightest(upper: tuple[Affine, ...], ranges: Ranges) -> tuple[Affine, ...]:
+    """Bounds without those that another one always undercuts."""
+    keep = list(upper)
+    for u in upper:
+        if any(x is not u and (lo := (u - x).bounds(ranges)[0]) is not None and lo >= 0 for x in keep):
+            keep.remove(u)
+    return tuple(keep)
+
+
+def simplify_access(a: Access, ranges: Ranges) -> Access:
+    """An access with its affine indices simplified."""
+    return Access(a.tensor, tuple(x.simplify(ranges) if isinstance(x, Affine) else x for x in a.indices))
+
+
+def simplify_expr(e: Expr, ranges: Ranges) -> Expr:
+    """An expression with all indices simplified."""
+
+    def visit(x: Expr) -> Expr | None:
+        if isinstance(x, Load):
+            return Load(simplify_access(x.access, ranges), x.dtype)
+        if isinstance(x, IndexValue):
+            return IndexValue(x.index.simplify(ranges), x.dtype)
+        return None
+
+    return rewrite(e, visit)
