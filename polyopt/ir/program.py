@@ -39,6 +39,7 @@ class Buffer:
     itemsize: int
     offset: int = 0
     slot: int = -1
+    zero: bool = False
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def _band(node: isl.ScheduleNode) -> list[str]:
     members = []
     for i in range(node.band_n_member()):
         part = partial.get_union_pw_aff(i)
-        name = partial.get_dim_id(isl.dim_type.out, i).get_name() if partial.has_dim_id(isl.dim_type.out, i) else f"c{i}"
+        name = partial.get_dim_id(isl.dim_type.out, i).get_name() if partial.get_space().has_dim_id(isl.dim_type.out, i) else f"c{i}"
         maps = "; ".join(str(m) for m in maps_of(isl.UnionMap.from_union_pw_aff(part)))
         members.append(f"{name}{' coincident' if node.band_member_get_coincident(i) else ''}: {maps}")
     permutable = " permutable" if node.band_get_permutable() else ""
