@@ -174,7 +174,7 @@ def _ints(p: isl.Point) -> tuple[Point, dict[str, int]] | None:
         return None
     space = p.get_space()
     point = tuple(p.get_coordinate_val(SET, i).to_python() for i in range(space.dim(SET)))
-    params = {space.get_dim_name(PARAM, i): p.get_coordinate_val(PARAM, i).to_python() for i in range(space.dim(PARAM))}
+    params = {str(space.get_dim_name(PARAM, i)): p.get_coordinate_val(PARAM, i).to_python() for i in range(space.dim(PARAM))}
     return point, params
 
 

@@ -1,7 +1,7 @@
 """Access relations: which element of which tensor a statement instance touches.
 
-Takes statements and their accesses; gives isl maps from `name[iters]` to `tensor[index]`, constrained to the domain. An indirect index
-ranges over the whole dim (a may access). Relations are remembered per statement, because verbs keep most statements.
+Takes statements and their accesses; gives isl maps from `name[iters]` to `tensor[index]`, constrained to the domain. An
+indirect index ranges over the whole dim (a may access). Relations are remembered per statement, because verbs keep most statements.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def remember(stmt: Statement, key: str, compute: Callable[[], T]) -> T:
     if found is not None and found[0]() is stmt:
         return found[1]  # type: ignore[return-value]
     value = compute()
-    _memo[slot] = (weakref.ref(stmt, lambda _: _memo.pop(slot, None)), value)  # type: ignore[func-returns-value]
+    _memo[slot] = (weakref.ref(stmt, lambda _: _memo.pop(slot, None)), value)
     return value
 
 
@@ -79,9 +79,7 @@ def write_map(scop: Scop, stmt: Statement) -> isl.Map:
 
 def read_maps(scop: Scop, stmt: Statement) -> tuple[isl.Map, ...]:
     """The relations of the loads, one for each distinct access, in evaluation order (an update's own cell not included)."""
-    return remember(
-        stmt, "reads", lambda: tuple(access_map(stmt, a, scop.tensor(a.tensor).shape) for a in dict.fromkeys(stmt.reads()))
-    )
+    return remember(stmt, "reads", lambda: tuple(access_map(stmt, a, scop.tensor(a.tensor).shape) for a in dict.fromkeys(stmt.reads())))
 
 
 def reads(scop: Scop, own_cell: bool = True) -> isl.UnionMap:

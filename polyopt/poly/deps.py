@@ -1,7 +1,7 @@
 """Dependences by isl's dataflow analysis.
 
-Takes a Scop whose schedule has no extension nodes; gives the same Scop with `dependences`, valid for all parameters in its context.
-Flow is value-based; anti and output are memory-based and leave out what follows by transitivity. The updates of one associative
+Takes a Scop whose schedule has no extension nodes; gives the same Scop with `dependences`, valid for all parameters in its
+context. Flow is value-based; anti and output are memory-based and leave out what follows by transitivity. The updates of one associative
 reduction may be put in another order, so none of them hides another: a reader depends on every update and every update depends on
 the write that starts the reduction; the order among the updates themselves is kept apart in `reduction`.
 (Feautrier 1991, Dataflow analysis of array and scalar references; Verdoolaege, isl manual, Dependence Analysis.)
@@ -17,7 +17,7 @@ from ..ir.scop import Dependences, Scop, Statement
 from ..isl_ext import OUT, SET, OperationBudget, max_operations, param_space
 from .access import read_maps, reads, write_map
 
-# what may live in such a buffer belongs to one tile: its anti and output dependences are left out, and `legality` compares its flow
+# a buffer of these scopes belongs to one tile: its anti and output dependences are left out, and `legality` compares its flow
 PRIVATE_SCOPES = ("registers", "cache", "shared")
 BUDGET = 20_000_000  # isl operations; a convolution takes about 100 thousand
 
@@ -91,8 +91,8 @@ def _value_based(scop: Scop) -> Dependences:
     return _clean(scop, flow, anti, output, reduction)
 
 
-def _flow_of(scop: Scop, sink: isl.UnionMap, w: _Accesses, schedule: isl.Schedule | None = None) -> isl.UnionMap:
-    return _flow(scop, sink, must=w.must, may=w.update.union(w.may), schedule=schedule).get_may_dependence()
+def _flow_of(scop: Scop, sink: isl.UnionMap, w: _Accesses, order: isl.Schedule | isl.UnionMap | None = None) -> isl.UnionMap:
+    return _flow(scop, sink, must=w.must, may=w.update.union(w.may), order=order).get_may_dependence()
 
 
 def _loads(scop: Scop) -> isl.UnionMap:
@@ -106,7 +106,7 @@ def _flow(
     must: isl.UnionMap | None = None,
     may: isl.UnionMap | None = None,
     kill: isl.UnionMap | None = None,
-    schedule: isl.Schedule | None = None,
+    order: isl.Schedule | isl.UnionMap | None = None,
 ) -> isl.UnionFlow:
     info = isl.UnionAccessInfo.from_sink(sink.intersect_params(scop.context))
     if must is not None:
@@ -115,7 +115,9 @@ def _flow(
         info = info.set_may_source(may)
     if kill is not None:
         info = info.set_kill(kill)
-    return info.set_schedule(scop.schedule if schedule is None else schedule).compute_flow()
+    if isinstance(order, isl.UnionMap):
+        return info.set_schedule_map(order).compute_flow()
+    return info.set_schedule(scop.schedule if order is None else order).compute_flow()
 
 
 def _split_reduction(scop: Scop, deps: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
@@ -156,11 +158,18 @@ def _clean(scop: Scop, *parts: isl.UnionMap) -> Dependences:
     return Dependences(*(p.coalesce().align_params(space) for p in parts))
 
 
-def compute_private_flow(scop: Scop, schedule: isl.Schedule) -> isl.UnionMap:
-    """The flow through private buffers in a given order, updates of one reduction among themselves left out."""
+def compute_private_flow(scop: Scop, order: isl.Schedule | isl.UnionMap, among: isl.UnionSet | None = None) -> isl.UnionMap:
+    """The flow through private buffers in a given order (a tree or dates), updates of one reduction among themselves left out.
+
+    `among`: only these instances.
+    """
     cells = private_cells(scop)
-    flow = _flow_of(scop, reads(scop).intersect_range(cells), _writes(scop).within(cells), schedule)
-    return _split_reduction(scop, flow)[0]
+    every = reads(scop).intersect_range(cells)
+    w = _writes(scop).within(cells)
+    if among is not None:
+        every = every.intersect_domain(among)
+        w = _Accesses(*(u.intersect_domain(among) for u in (w.must, w.update, w.may)))
+    return _split_reduction(scop, _flow_of(scop, every, w, order))[0]
 
 
 def compute_live_in(scop: Scop) -> isl.UnionMap:

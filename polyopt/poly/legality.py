@@ -58,9 +58,7 @@ def is_legal(scop: Scop, new: isl.Schedule, *, reassociate: bool = False) -> boo
     return find_violation(scop, new, reassociate) is None
 
 
-def check_schedule(
-    old: Scop, new_schedule: isl.Schedule, step: str, *, reassociate: bool = False, repair: Repair | None = None
-) -> None:
+def check_schedule(old: Scop, new_schedule: isl.Schedule, step: str, *, reassociate: bool = False, repair: Repair | None = None) -> None:
     """Refuse a new schedule that breaks a dependence of `old`. `step` is the verb as the user wrote it; `repair` is asked on failure."""
     found = find_violation(old, new_schedule, reassociate)
     if found is not None:
@@ -128,14 +126,10 @@ def coincident(scop: Scop, band: isl.ScheduleNode, *, reassociate: bool = False)
 def is_permutable(scop: Scop, band: isl.ScheduleNode, *, reassociate: bool = False) -> bool:
     """Whether no dependence active at the band has a negative distance in a member: then it can be tiled and interchanged freely."""
     parts = [active_at(band, deps) for _, deps in kinds(scop, reassociate)]
-    return all(
-        p.lex_gt_at_multi_union_pw_aff(member_schedule(band, m)).is_empty() for m in range(band.band_n_member()) for p in parts
-    )
+    return all(p.lex_gt_at_multi_union_pw_aff(member_schedule(band, m)).is_empty() for m in range(band.band_n_member()) for p in parts)
 
 
-def check_parallel(
-    scop: Scop, band: isl.ScheduleNode, member: int, step: str, *, reassociate: bool = False, repair: Repair | None = None
-) -> None:
+def check_parallel(scop: Scop, band: isl.ScheduleNode, member: int, step: str, *, reassociate: bool = False, repair: Repair | None = None) -> None:
     """Refuse to run the iterations of a band member in parallel where it carries a dependence.
 
     The dates that the message shows as new are those of the loops around, without the parallel one: the two instances are unordered.
@@ -172,9 +166,7 @@ def vector_order(band: isl.ScheduleNode, member: int, lanes: int | None = None) 
     return order, order.flat_range_product(own)
 
 
-def find_vector_violation(
-    scop: Scop, band: isl.ScheduleNode, member: int, reassociate: bool, lanes: int | None = None
-) -> tuple[str, isl.Map] | None:
+def find_vector_violation(scop: Scop, band: isl.ScheduleNode, member: int, reassociate: bool, lanes: int | None = None) -> tuple[str, isl.Map] | None:
     """Some dependences that vector execution of a member breaks; None where it is legal.
 
     One statement reads all lanes before it writes any, so an anti dependence from a lane to a later lane of the same statement holds.
@@ -190,12 +182,14 @@ def find_vector_violation(
             bad = find_unordered(m.to_union_map(), dates)
             if bad is not None:
                 return kind, bad
+    if has_private(scop):
+        lost = compute_private_flow(scop, full, domain).subtract(compute_private_flow(scop, scop.schedule, domain))
+        if not lost.is_empty():
+            return "private flow", maps_of(lost)[0]
     return None
 
 
-def is_vectorizable(
-    scop: Scop, band: isl.ScheduleNode, member: int = 0, *, reassociate: bool = False, lanes: int | None = None
-) -> bool:
+def is_vectorizable(scop: Scop, band: isl.ScheduleNode, member: int = 0, *, reassociate: bool = False, lanes: int | None = None) -> bool:
     """Whether a member may run all its lanes at once. `lanes`: only that many neighbours at once (strips of the member's date)."""
     return find_vector_violation(scop, band, member, reassociate, lanes) is None
 

@@ -37,7 +37,7 @@ def describe(scop: Scop, kind: str, bad: isl.Map, after: isl.UnionMap, step: str
 
 def small_pair(bad: isl.Map) -> tuple[Point, Point, dict[str, int]]:
     """A pair of a non-empty relation with small parameters and the lexicographically first source."""
-    names = [bad.get_dim_name(PARAM, i) for i in range(bad.dim(PARAM))]
+    names = [str(bad.get_dim_name(PARAM, i)) for i in range(bad.dim(PARAM))]
     at = bad
     for limit in (4, 8, 16, 64, 1024):
         bound = " and ".join(f"-{limit} <= {n} <= {limit}" for n in names) or "true"
@@ -72,5 +72,5 @@ def shared_cell(scop: Scop, kind: str, a: Instance, b: Instance, params: dict[st
 
 
 def _cells(m: isl.Map, point: Point, params: dict[str, int]) -> isl.Set:
-    at = fix_params(m, params)
+    at: isl.Map = fix_params(m, params)
     return at.intersect_domain(point_set(at.get_space().domain(), point)).range()

@@ -1,0 +1,344 @@
+"""Certificates: proofs about a LoopNest, made after lowering and apart from the verbs.
+
+Takes the Scop and the LoopNest that came out of it; gives a frozen `Certificate`. The nest is read back into isl and compared with the
+Scop: the same instances, each once; the dependences in order; accesses that are the statements' own and in bounds; parallel and vector
+loops that carry nothing. A claim that fails is a defect of polyopt (`InternalError` with a witness); one whose proof exceeds isl's
+budget, or rests on an index read at run time, is marked as not proven.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from ..errors import InternalError
+from ..ir.affine import Affine, Range
+from ..ir.expr import Access, loads, substitute, substitute_access
+from ..ir.loops import Loop, LoopNest
+from ..ir.scop import Scop
+from ..isl_ext import IN, OUT, PARAM, SET, OperationBudget, maps_of, max_operations, sample_map, sample_set, union_maps
+from .convert import to_aff
+from .deps import compute_private_flow, has_private
+from .legality import kinds
+from .nest import Leaf, compute_leaves, guarded_loads
+
+BUDGET = 50_000_000
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement about the nest. `ok` is True where it is proven, False where it is not (`text` says why)."""
+
+    name: str
+    ok: bool
+    seconds: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was proven about one kernel."""
+
+    kernel: str
+    label: str
+    claims: tuple[Claim, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all claims are proven."""
+        return all(c.ok for c in self.claims)
+
+    def __str__(self) -> str:
+        rows = [f"  {'proven    ' if c.ok else 'not proven'} {c.name:10} {c.text} ({c.seconds * 1e3:.0f} ms)" for c in self.claims]
+        return "\n".join([f"{self.kernel}: {self.label}", *rows])
+
+
+class _NotProven(Exception):
+    """A claim that this method cannot decide."""
+
+
+def certify(scop: Scop, nest: LoopNest, *, budget: int = BUDGET) -> Certificate:
+    """Prove the nest against its Scop (with dependences). Raises `InternalError` with a witness where a claim is false."""
+    leaves = compute_leaves(nest, scop)
+    claims: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("instances", lambda: prove_instances(scop, leaves)),
+        ("order", lambda: prove_order(scop, leaves)),
+        ("parallel", lambda: prove_parallel(scop, leaves)),
+        ("accesses", lambda: prove_accesses(scop, leaves)),
+        ("bounds", lambda: prove_bounds(scop, nest, leaves)),
+    )
+    return Certificate(nest.name, scop.label, tuple(_claim(nest.name, name, prove, budget) for name, prove in claims))
+
+
+def _claim(kernel: str, name: str, prove: Callable[[], str], budget: int) -> Claim:
+    start = time.perf_counter()
+    try:
+        with max_operations(budget):
+            ok, text = True, prove()
+    except OperationBudget:
+        ok, text = False, f"not proven (budget of {budget} isl operations)"
+    except _NotProven as e:
+        ok, text = False, str(e)
+    except InternalError as e:
+        raise InternalError(f"certificate of {kernel}: {name}: {e}") from e
+    return Claim(name, ok, time.perf_counter() - start, text)
+
+
+# ---- instances
+def prove_instances(scop: Scop, leaves: list[Leaf]) -> str:
+    """The nest runs exactly the Scop's instances, each once."""
+    by_name: dict[str, list[Leaf]] = {s.name: [] for s in scop.statements}
+    for x in leaves:
+        if x.instance.statement not in by_name:
+            raise InternalError(f"the nest runs {x.instance.statement}, which is no statement of the scop")
+        by_name[x.instance.statement].append(x)
+    for s in scop.statements:
+        wanted = s.domain.intersect_params(scop.context)
+        seen = isl.Set.empty(wanted.get_space())
+        for x in by_name[s.name]:
+            runs = x.instances()
+            if not runs.is_injective():
+                raise InternalError(f"{s.name} runs an instance twice: {sample_map(runs.apply_range(runs.reverse()))}")
+            ran = runs.range()
+            if not ran.is_disjoint(seen):
+                raise InternalError(f"{s.name} runs an instance twice: {sample_set(ran.intersect(seen))}")
+            seen = seen.union(ran)
+        for a, b, word in ((wanted, seen, "leaves out"), (seen, wanted, "runs, outside its domain,")):
+            if not a.is_subset(b):
+                raise InternalError(f"the nest {word} {s.name}{sample_set(a.subtract(b))}")
+    return f"{len(scop.statements)} statements in {len(leaves)} places run exactly their domains, each instance once"
+
+
+# ---- order
+def _pairs(scop: Scop, leaves: list[Leaf]) -> Iterator[tuple[str, isl.Map, Leaf, Leaf]]:
+    """Each dependence between two leaves that share a loop or are in the wrong order, over loop variable values."""
+    by_name: dict[str, list[Leaf]] = {}
+    for x in leaves:
+        by_name.setdefault(x.instance.statement, []).append(x)
+    runs = {id(x): x.instances() for x in leaves}
+    for kind, deps in kinds(scop, reassociate=scop.label != "bit-identical"):
+        for dep in maps_of(deps.intersect_params(scop.context)):
+            for a in by_name.get(dep.get_tuple_name(IN), ()):
+                left = dep.apply_domain(runs[id(a)].reverse())
+                if left.is_empty():
+                    continue
+                for b in by_name.get(dep.get_tuple_name(OUT), ()):
+                    if a.positions[0] < b.positions[0]:
+                        continue
+                    pairs = left.apply_range(runs[id(b)].reverse())
+                    if not pairs.is_empty():
+                        yield kind, pairs, a, b
+
+
+def find_unordered_pair(active: isl.Map, a: Leaf, b: Leaf, start: int = 0, lane: int | None = None) -> isl.Map | None:
+    """Some pairs whose source does not come first, looking at the bodies and loops from depth `start` inwards.
+
+    `lane`: pairs of one leaf that nothing else orders are in order where the loop of that depth orders them.
+    """
+    for d in range(start, min(len(a.positions), len(b.positions))):
+        if a.positions[d] != b.positions[d]:
+            return None if a.positions[d] < b.positions[d] else active
+        if d < len(a.loops) and d < len(b.loops):
+            bad = active.order_gt(IN, d, OUT, d)
+            if not bad.is_empty():
+                return bad
+            active = active.equate(IN, d, OUT, d)
+            if active.is_empty():
+                return None
+    if lane is not None:
+        active = active.order_ge(IN, lane, OUT, lane)
+    return None if active.is_empty() else active
+
+
+def _refuse(scop: Scop, kind: str, bad: isl.Map, a: Leaf, b: Leaf, what: str) -> None:
+    found = sample_map(bad)
+    assert found is not None
+    x, y, params = found
+
+    def coords(leaf: Leaf, point: tuple[int, ...]) -> str:
+        values = {**params, **{loop.var: v for loop, v in zip(leaf.loops, point)}}
+        return f"{leaf.instance.statement}({', '.join(str(c.evaluate(values)) for c in leaf.instance.coords)})"
+
+    raise InternalError(f"{what} breaks a {kind} dependence from {coords(a, x)} to {coords(b, y)} with {params}")
+
+
+def prove_order(scop: Scop, leaves: list[Leaf]) -> str:
+    """All dependences are respected by the nest's sequential order (those among updates of a reduction where the label says so)."""
+    for kind, pairs, a, b in _pairs(scop, leaves):
+        bad = find_unordered_pair(pairs, a, b)
+        if bad is not None:
+            _refuse(scop, kind, bad, a, b, "the order")
+    _check_private_flow(scop, leaves, "the order", lanes_last=False)
+    respected = "all dependences" if scop.label == "bit-identical" else "all dependences but those among updates of a reduction"
+    return f"{respected} go forward in time"
+
+
+def _check_private_flow(scop: Scop, leaves: list[Leaf], what: str, lanes_last: bool) -> None:
+    """What is read from private buffers comes from the same writes as in the Scop's order."""
+    if not has_private(scop):
+        return
+    length = max(2 * len(x.loops) + 1 for x in leaves)
+    dates = union_maps([x.order(x.date(length, lanes_last)) for x in leaves], scop.params)
+    lost = compute_private_flow(scop, dates).subtract(compute_private_flow(scop, scop.schedule))
+    if not lost.is_empty():
+        raise InternalError(f"{what} changes what is read from a private buffer: {lost.sample()}")
+
+
+# ---- parallel and vector loops
+def _is_parallel(loop: Loop) -> bool:
+    return loop.mark == "parallel" or loop.mark.startswith("bind:block")
+
+
+def prove_parallel(scop: Scop, leaves: list[Leaf]) -> str:
+    """Parallel loops carry no dependence; vector loops none that the order of vector execution breaks."""
+    marked = {id(loop): loop for x in leaves for loop in x.loops if _is_parallel(loop) or loop.mark == "vector"}
+    if not marked:
+        return "there is no parallel or vector loop"
+    for loop in marked.values():
+        if loop.mark == "vector" and loop.lanes and loop.trip is not None and loop.trip > loop.lanes:
+            raise InternalError(f"the vector loop {loop.var} runs {loop.trip} iterations on {loop.lanes} lanes")
+    for kind, pairs, a, b in _pairs(scop, leaves):
+        active = pairs
+        for d, loop in enumerate(a.loops):
+            if d >= len(b.loops) or a.positions[d] != b.positions[d]:
+                break
+            bad = None
+            if _is_parallel(loop):
+                bad = _carried(active, d)
+            elif loop.mark == "vector":
+                # all lanes run one statement before the next, and it reads all lanes before it writes any
+                bad = find_unordered_pair(active, a, b, d + 1, d if kind == "anti" and a is b else None)
+            if bad is not None:
+                _refuse(scop, kind, bad, a, b, f"the {loop.mark} loop {loop.var}")
+            active = active.equate(IN, d, OUT, d)
+    for x in leaves:
+        _check_private(scop, x)
+    if any(loop.mark == "vector" for loop in marked.values()):
+        _check_private_flow(scop, leaves, "vector execution", lanes_last=True)
+    count = sum(_is_parallel(loop) for loop in marked.values())
+    return f"{count} parallel and {len(marked) - count} vector loops carry no dependence"
+
+
+def _carried(active: isl.Map, d: int) -> isl.Map | None:
+    for bad in (active.order_lt(IN, d, OUT, d), active.order_gt(IN, d, OUT, d)):
+        if not bad.is_empty():
+            return bad
+    return None
+
+
+def _check_private(scop: Scop, x: Leaf) -> None:
+    """A register buffer that a parallel loop writes must begin its life inside that loop."""
+    name = x.instance.write.tensor
+    if not any(t.name == name and t.scope == "registers" for t in scop.tensors):
+        return
+    for d, loop in enumerate(x.loops):
+        if _is_parallel(loop) and any(name in names for names in x.declared[: d + 1]):
+            raise InternalError(f"iterations of the parallel loop {loop.var} share the buffer {name}")
+
+
+# ---- accesses
+def prove_accesses(scop: Scop, leaves: list[Leaf]) -> str:
+    """Every access of an instance is one of its statement's accesses at the instance's coordinates."""
+    count = 0
+    for x in leaves:
+        s = scop.statement(x.instance.statement)
+        values = dict(zip(s.iters, x.instance.coords))
+        own = [substitute_access(s.write, values)]
+        reads = [load.access for load in loads(substitute(s.expr, values))]
+        if x.instance.reduction != s.reduction:
+            raise InternalError(f"{s.name} is an update by {s.reduction} and the nest updates by {x.instance.reduction}")
+        _match(scop, x, x.instance.write, own, "writes")
+        for load, _, _ in guarded_loads(x.instance.expr, x.domain, x.cols):
+            _match(scop, x, load.access, reads, "reads")
+            count += 1
+        count += 1
+    return f"{count} accesses are those of the statements"
+
+
+def _match(scop: Scop, x: Leaf, access: Access, own: list[Access], word: str) -> None:
+    same = [a for a in own if a.tensor == access.tensor and len(a.indices) == len(access.indices)]
+    if any(a == access for a in same):
+        return
+    if not any(_equal(x, a, access) for a in same):
+        raise InternalError(f"{x.instance.statement} {word} {access}, its statement {word} {', '.join(map(str, own)) or 'nothing'}")
+
+
+def _equal(x: Leaf, a: Access, b: Access) -> bool:
+    """Whether two accesses are to the same element wherever the leaf runs."""
+    for p, q in zip(a.indices, b.indices):
+        if p == q:
+            continue
+        if not isinstance(p, Affine) or not isinstance(q, Affine):
+            raise _NotProven(f"not proven: {b} has an index read at run time")
+        space, zero = x.domain.get_space(), isl.Aff.zero_on_domain(isl.LocalSpace.from_space(x.domain.get_space()))
+        if not x.domain.intersect(to_aff(p - q, space, x.cols).ne_set(zero)).is_empty():
+            return False
+    return True
+
+
+# ---- bounds
+def prove_bounds(scop: Scop, nest: LoopNest, leaves: list[Leaf]) -> str:
+    """Every access that is evaluated is inside its tensor, for all parameters of the context."""
+    params = _param_ranges(scop)
+    count, undecided = 0, ""
+    for x in leaves:
+        ranges = _loop_ranges(x, params)
+        todo: list[tuple[Access, isl.Set, bool]] = [(x.instance.write, x.domain, True)]
+        todo += [(load.access, at, sure) for load, at, sure in guarded_loads(x.instance.expr, x.domain, x.cols)]
+        done: set[tuple[Access, int]] = set()
+        for access, at, sure in todo:
+            if (access, id(at)) in done:
+                continue
+            done.add((access, id(at)))
+            shape = nest.tensor(access.tensor).shape
+            for index, size in zip(access.indices, shape, strict=True):
+                if not isinstance(index, Affine):
+                    undecided = f"the index {index} of {access} is read at run time"
+                    continue
+                outside = _outside(x, index, size, at, ranges)
+                if outside is None:
+                    count += 1
+                elif not sure:
+                    undecided = f"{access} is guarded by a value read at run time"
+                else:
+                    found = sample_set(outside)
+                    raise InternalError(f"{access} in {x.instance.statement} is out of bounds at {found}, shape {list(map(str, shape))}")
+    if undecided:
+        raise _NotProven(f"not proven: {undecided}; the other {count} indices are in bounds")
+    return f"{count} indices are in bounds"
+
+
+def _outside(x: Leaf, index: Affine, size: Affine, at: isl.Set, ranges: Mapping[str, Range]) -> isl.Set | None:
+    low, high = index.bounds(ranges)[0], (index - size).bounds(ranges)[1]
+    if low is not None and low >= 0 and high is not None and high < 0:
+        return None
+    space = x.domain.get_space()
+    zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
+    i = to_aff(index, space, x.cols)
+    outside = at.intersect(i.lt_set(zero).union(i.ge_set(to_aff(size, space, x.cols))))
+    return None if outside.is_empty() else outside
+
+
+def _param_ranges(scop: Scop) -> dict[str, Range]:
+    out: dict[str, Range] = {}
+    points = isl.Set.from_params(scop.context)
+    for i in range(scop.context.dim(PARAM)):
+        axis = points.move_dims(SET, 0, PARAM, i, 1)
+        low, high = axis.dim_min_val(0), axis.dim_max_val(0)
+        out[str(scop.context.get_dim_name(PARAM, i))] = (
+            int(low.to_python()) if low.is_int() else None,
+            int(high.to_python()) if high.is_int() else None,
+        )
+    return out
+
+
+def _loop_ranges(x: Leaf, params: Mapping[str, Range]) -> dict[str, Range]:
+    ranges = dict(params)
+    for loop in x.loops:
+        lows = [v for v in (b.bounds(ranges)[0] for b in loop.lower) if v is not None]
+        highs = [v for v in (b.bounds(ranges)[1] for b in loop.upper) if v is not None]
+        ranges[loop.var] = (max(lows) if lows else None, min(highs) - 1 if highs else None)
+    return ranges

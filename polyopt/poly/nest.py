@@ -1,0 +1,146 @@
+"""LoopNest back to isl: which instances run, and when.
+
+Takes a LoopNest whose bounds and guards are affine; gives its leaves, each with the set of loop variable values at which it runs, the
+relation from statement instances to dates, and the elements that it touches. A date is position, variable, position, variable, …
+from the outside in, so two executions are never at the same date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import islpy as isl
+
+from ..errors import InternalError
+from ..ir.affine import Affine, affine
+from ..ir.expr import Expr, Load, Select
+from ..ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode
+from ..ir.scop import Scop
+from ..isl_ext import CTX, SET, param_space
+from .convert import Columns, columns, condition_set, to_aff, to_multi_aff
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One instance of the nest: its loops outside in, its position in each body, and the loop variable values at which it runs."""
+
+    instance: Instance
+    loops: tuple[Loop, ...]
+    positions: tuple[int, ...]
+    domain: isl.Set
+    declared: tuple[frozenset[str], ...]  # by body, outside in: the buffers declared in it before the leaf
+
+    @property
+    def cols(self) -> Columns:
+        """Where variables and parameters stand in an `Aff` over `domain`."""
+        return loop_columns(self.domain, self.loops)
+
+    def date(self, length: int, lanes_last: bool = False) -> list[Affine]:
+        """The date in the loop variables, padded to a length. `lanes_last`: variables of vector loops come after everything inside."""
+        out = [affine(self.positions[0])]
+        lanes: list[Affine] = []
+        for loop, p in zip(self.loops, self.positions[1:], strict=True):
+            (lanes if lanes_last and loop.mark == "vector" else out).append(affine(loop.var))
+            out.append(affine(p))
+        return out + lanes + [affine(0)] * (length - len(out) - len(lanes))
+
+    def instances(self) -> isl.Map:
+        """Loop variable values → statement instance."""
+        coords = to_multi_aff(self.instance.coords, self.domain.get_space(), self.instance.statement, self.cols)
+        return isl.Map.from_multi_aff(coords).intersect_domain(self.domain)
+
+    def order(self, values: list[Affine]) -> isl.Map:
+        """Statement instance → values of expressions in the loop variables, such as its date."""
+        dates = isl.Map.from_multi_aff(to_multi_aff(values, self.domain.get_space(), None, self.cols))
+        return self.instances().reverse().apply_range(dates)
+
+
+def loop_columns(domain: isl.Set, loops: tuple[Loop, ...]) -> Columns:
+    """Where the loops' variables and the parameters stand in an `Aff` over a set of loop variable values."""
+    return columns(domain.get_space(), [loop.var for loop in loops])
+
+
+def compute_leaves(nest: LoopNest, scop: Scop) -> list[Leaf]:
+    """The instances of a nest in textual order; those that never run are left out."""
+    space = isl.Space.set_from_params(param_space(scop.params))
+    start = isl.Set.universe(space).intersect_params(scop.context)
+    return [x for x in _leaves(nest.body, (), (), start, ()) if not x.domain.is_empty()]
+
+
+def _leaves(
+    nodes: tuple[LoopNode, ...],
+    loops: tuple[Loop, ...],
+    positions: tuple[int, ...],
+    domain: isl.Set,
+    declared: tuple[frozenset[str], ...],
+) -> Iterator[Leaf]:
+    counter = [0]
+    here: set[str] = set()
+
+    def visit(nodes: tuple[LoopNode, ...], domain: isl.Set) -> Iterator[Leaf]:
+        for n in nodes:
+            counter[0] += 1
+            at = (*positions, counter[0])
+            if isinstance(n, Declare):
+                here.add(n.tensor)
+            elif isinstance(n, Instance):
+                yield Leaf(n, loops, at, domain, (*declared, frozenset(here)))
+            elif isinstance(n, Loop):
+                yield from _leaves(n.body, (*loops, n), at, enter(n, loops, domain), (*declared, frozenset(here)))
+            elif isinstance(n, If):
+                yes = guard_set(n.cond, loops, domain)
+                yield from visit(n.body, domain.intersect(yes))
+                if n.orelse:
+                    yield from visit(n.orelse, domain.subtract(yes))
+
+    yield from visit(nodes, domain)
+
+
+def guard_set(cond: Expr, loops: tuple[Loop, ...], domain: isl.Set) -> isl.Set:
+    """Where a guard holds, over the variables of the loops around it."""
+    cols = loop_columns(domain, loops)
+    out = condition_set(cond, domain.get_space(), cols)
+    if out is None:
+        raise InternalError(f"the guard {cond} is not affine")
+    return out
+
+
+def enter(loop: Loop, outer: tuple[Loop, ...], domain: isl.Set) -> isl.Set:
+    """The values of the outer variables and this loop's variable, in the order of nesting."""
+    n = domain.dim(SET)
+    grown = domain.add_dims(SET, 1).set_dim_name(SET, n, loop.var)
+    space = grown.get_space()
+    cols = loop_columns(grown, (*outer, loop))
+    var = isl.Aff.var_on_domain(isl.LocalSpace.from_space(space), SET, n)
+    lowers = [to_aff(x, space, cols) for x in loop.lower]
+    for x in lowers:
+        grown = grown.intersect(isl.Set.from_basic_set(var.ge_basic_set(x)))
+    for y in loop.upper:
+        grown = grown.intersect(var.lt_set(to_aff(y, space, cols)))
+    if loop.step != 1:
+        first = lowers[0].to_pw_aff()
+        for x in lowers[1:]:
+            first = first.max(x.to_pw_aff())
+        distance = var.to_pw_aff().sub(first).mod_val(isl.Val.int_from_si(CTX, loop.step))
+        zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space)).to_pw_aff()
+        grown = grown.intersect(distance.eq_set(zero))
+    return grown
+
+
+def guarded_loads(e: Expr, where: isl.Set, cols: Columns) -> Iterator[tuple[Load, isl.Set, bool]]:
+    """The loads of an expression, each with the points at which it is evaluated; False where a condition could not be used."""
+    if isinstance(e, Select):
+        yield from guarded_loads(e.cond, where, cols)
+        yes = condition_set(e.cond, where.get_space(), cols)
+        if yes is None:
+            for side in (e.yes, e.no):
+                yield from ((load, at, False) for load, at, _ in guarded_loads(side, where, cols))
+            return
+        yield from guarded_loads(e.yes, where.intersect(yes), cols)
+        yield from guarded_loads(e.no, where.subtract(yes), cols)
+        return
+    if isinstance(e, Load):
+        yield e, where, True
+    for c in e.children():
+        yield from guarded_loads(c, where, cols)
