@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from polyopt.errors import CompilerError
+from polyopt.runtime.compiler import find_compiler
+
 
 def _programs(*names: str) -> str | None:
     missing = [n for n in names if shutil.which(n) is None]
@@ -23,9 +26,11 @@ def _any_program(*names: str) -> str | None:
 
 
 def _cc() -> str | None:
-    if os.environ.get("POLYOPT_CC") or find_spec("ziglang") is not None:
-        return None
-    return _any_program("clang", "gcc", "cc", "zig")
+    try:
+        find_compiler()
+    except CompilerError as error:
+        return str(error)
+    return None
 
 
 def _qemu() -> str | None:
