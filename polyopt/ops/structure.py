@@ -180,6 +180,16 @@ def overhang(above: Affine, nest: Nest) -> int | None:
     return -above.const if above.is_const else None
 
 
+def droppable(nest: Nest, load: Load, graph: Graph) -> bool:
+    """Whether zeros around the operand may replace the tests of its bounds: the other factors are constants, none infinite or NaN."""
+    if not nest.where or not load.access.is_affine or load.access.tensor not in graph.values:
+        return False
+    others = [x for x in factors(nest) or () if x is not load]
+    return bool(padding_tests(nest, load, graph.values[load.access.tensor].shape or ())) and all(
+        x.access.tensor in graph.constants for x in others
+    )
+
+
 # ---- digits: inverting reshapes and transposes
 def invert(m: Map, shape: Shape, into: Shape) -> Map | None:
     """The inverse of d -> m(d) from a box `shape` onto a box `into`, as a function of d0, d1, … of `into`; None where none is found.
