@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import contraction, movement, normalization, pointwise, pooling, reduction, registry, views
+from . import contraction, indexing, movement, normalization, pointwise, pooling, reduction, registry, shape, views
 from .registry import Definition, Known, Nest, Op, lookup, names, register
 
 __all__ = ["Definition", "Known", "Nest", "Op", "lookup", "names", "register",
-           "contraction", "movement", "normalization", "pointwise", "pooling", "reduction", "registry", "views"]  # fmt: skip
+           "contraction", "indexing", "movement", "normalization", "pointwise", "pooling", "reduction", "registry", "shape", "views"]  # fmt: skip
