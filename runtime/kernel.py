@@ -1,0 +1,182 @@
+"""One kernel as a Python callable. Takes a `Source` and its loaded library; gives a function over arrays that are modified in place.
+
+Tensors of role local are allocated here, as is the scratch. A frame (pointer arrays, scratch, locals) serves one call at a time; concurrent calls
+take frames from a pool.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from polyopt.errors import ArgumentError, InternalError, UserError
+from polyopt.ir.source import Source
+
+from .arrays import Array, address, aligned_empty, dense_input, dense_output, numpy_dtype
+from .shapes import bind_dims
+
+_READ = ("input", "constant")
+_SHAPES_KEPT = 256
+
+
+class _Frame:
+    """The memory of one call."""
+
+    __slots__ = ("last", "locals", "params", "scalars", "scratch", "scratch_at", "tensors", "values")
+
+    def __init__(self, source: Source) -> None:
+        self.tensors = (ctypes.c_void_p * max(1, len(source.tensors)))()
+        self.params = (ctypes.c_int64 * max(1, len(source.params)))()
+        self.values = [np.zeros((), numpy_dtype(s.dtype)) for s in source.scalars]
+        self.scalars = (ctypes.c_void_p * max(1, len(source.scalars)))(*(address(v) for v in self.values))
+        self.scratch: Array | None = None
+        self.scratch_at = 0
+        self.locals: list[Array] = []
+        self.last: object = None
+
+
+class CompiledKernel:
+    """Call it as `f(a, b, c, alpha, N=…)`: arrays in the order of `source.tensors` (without locals), then scalars, by place or name.
+
+    Params that follow from shapes need not be given. Arrays that the kernel writes are modified in place: they must be dense and writable.
+    Inputs that are not dense are copied once. Thread-safe as long as the arrays written are apart.
+    """
+
+    def __init__(self, source: Source, library: ctypes.CDLL, *, path: str = "", threads: int = 0) -> None:
+        self.source, self.path, self.threads = source, path, threads
+        pointer = ctypes.c_void_p
+        arguments = [pointer, pointer, pointer, pointer, ctypes.c_int]
+        self._call, self._time = library.polyopt_call, library.polyopt_time
+        self._call.restype, self._call.argtypes = None, arguments
+        self._time.restype, self._time.argtypes = ctypes.c_double, arguments
+        self._scratch_bytes = library.polyopt_scratch_bytes
+        self._scratch_bytes.restype, self._scratch_bytes.argtypes = ctypes.c_int64, [pointer]
+        missing = library.polyopt_missing_feature
+        missing.restype, missing.argtypes = ctypes.c_char_p, []
+        if (feature := missing()) is not None:
+            raise UserError(f"kernel {source.entry} was compiled for isa {source.isa}, and this CPU lacks {feature.decode()}: choose another isa")
+        self._names = [t.name for t in source.tensors if t.role != "local"] + [s.name for s in source.scalars]
+        self._arrays = [(i, t.name, numpy_dtype(t.dtype), t.role not in _READ) for i, t in enumerate(source.tensors) if t.role != "local"]
+        self._locals = [(i, t) for i, t in enumerate(source.tensors) if t.role == "local"]
+        self._expected = [(f"argument {t.name!r}", t.shape) for t in source.tensors if t.role != "local"]
+        self._pairs = [(i, j) for i, a in enumerate(self._arrays) for j, b in enumerate(self._arrays) if i < j and (a[3] or b[3])]
+        self._plans: dict[Any, tuple[int, ...]] = {}
+        self._pool: list[_Frame] = []
+
+    def __repr__(self) -> str:
+        return f"CompiledKernel({self.source.entry}({', '.join(self._names)}))"
+
+    def __call__(self, *args: Any, **named: Any) -> None:
+        """Run once."""
+        frame = self._take()
+        try:
+            keep = self._fill(frame, args, named)
+            self._call(frame.tensors, frame.scalars, frame.params, frame.scratch_at, self.threads)
+            del keep
+        finally:
+            self._pool.append(frame)
+
+    def time(self, *args: Any, repeat: int = 10, **named: Any) -> list[float]:
+        """Seconds of each of `repeat` runs, measured around the kernel alone."""
+        frame = _Frame(self.source)
+        keep = self._fill(frame, args, named)
+        times = [self._time(frame.tensors, frame.scalars, frame.params, frame.scratch_at, self.threads) * 1e-9 for _ in range(repeat)]
+        del keep
+        return times
+
+    def _take(self) -> _Frame:
+        try:
+            return self._pool.pop()
+        except IndexError:
+            return _Frame(self.source)
+
+    # ---- arguments
+    def _fill(self, frame: _Frame, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Array]:
+        """Write pointers, scalars and params of a call into the frame; gives the arrays to keep alive."""
+        given = named
+        if named or len(args) != len(self._names):
+            args, given = self._arguments(args, named)
+        keep: list[Array] = []
+        for (i, name, dtype, written), x in zip(self._arrays, args):
+            if type(x) is not np.ndarray or x.dtype != dtype or not x.flags.carray:
+                x = (dense_output if written else dense_input)(x, dtype, f"argument {name!r}")
+            keep.append(x)
+            frame.tensors[i] = x.__array_interface__["data"][0]
+        if self._pairs:
+            self._check_overlaps(frame, keep)
+        for value, scalar, x in zip(frame.values, self.source.scalars, args[len(self._arrays) :]):
+            _set_scalar(value, x, scalar.name)
+        key = tuple([x.shape for x in keep])
+        if given:
+            key = (*key, tuple(sorted(given.items())))
+        params = self._plans.get(key)
+        if params is None:
+            params = self._bind(key, keep, given)
+        if frame.last is not params:
+            self._set_params(frame, params)
+        return keep
+
+    def _arguments(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        names, entry = self._names, self.source.entry
+        if len(args) > len(names):
+            raise ArgumentError(f"kernel {entry} takes {len(names)} arguments ({', '.join(names)}), got {len(args)}")
+        given = {k: v for k, v in named.items() if k not in names}
+        for name in given:
+            if name not in self.source.params:
+                raise ArgumentError(f"kernel {entry} has no argument {name!r}: it has {', '.join([*names, *self.source.params])}")
+        values = list(args)
+        for name in names[: len(args)]:
+            if name in named:
+                raise ArgumentError(f"kernel {entry}: argument {name!r} is given twice")
+        for name in names[len(args) :]:
+            if name not in named:
+                raise ArgumentError(f"kernel {entry}: argument {name!r} is missing; it takes {', '.join(names)}")
+            values.append(named[name])
+        return tuple(values), given
+
+    def _check_overlaps(self, frame: _Frame, arrays: list[Array]) -> None:
+        starts = [frame.tensors[a[0]] or 0 for a in self._arrays]
+        for i, j in self._pairs:
+            x, y = starts[i], starts[j]
+            if x < y + arrays[j].nbytes and y < x + arrays[i].nbytes:
+                raise ArgumentError(
+                    f"arguments {self._arrays[i][1]!r} and {self._arrays[j][1]!r} share memory and one of them is written: give separate arrays"
+                )
+
+    def _bind(self, key: Any, arrays: list[Array], given: Mapping[str, Any]) -> tuple[int, ...]:
+        values = bind_dims(self.source.params, self._expected, [x.shape for x in arrays], given)
+        for name, value in values.items():
+            if value >= 2**63:
+                raise ArgumentError(f"dim {name}: {value} does not fit in 64 bits")
+        if len(self._plans) >= _SHAPES_KEPT:
+            self._plans.clear()
+        params = self._plans[key] = tuple(values[p] for p in self.source.params)
+        return params
+
+    def _set_params(self, frame: _Frame, params: tuple[int, ...]) -> None:
+        for i, value in enumerate(params):
+            frame.params[i] = value
+        nbytes = self._scratch_bytes(frame.params) if self.source.needs_scratch else 0
+        if nbytes < 0:
+            raise InternalError(f"kernel {self.source.entry}: its scratch has {nbytes} bytes")
+        if nbytes and (frame.scratch is None or frame.scratch.nbytes < nbytes):
+            frame.scratch = aligned_empty((nbytes,), np.dtype(np.uint8))
+            frame.scratch_at = address(frame.scratch)
+        values = dict(zip(self.source.params, params))
+        frame.locals = []
+        for i, t in self._locals:
+            array = aligned_empty(tuple(e.evaluate(values) for e in t.shape), numpy_dtype(t.dtype))
+            frame.locals.append(array)
+            frame.tensors[i] = address(array)
+        frame.last = params
+
+
+def _set_scalar(value: Array, x: Any, name: str) -> None:
+    try:
+        value[()] = x if value.dtype.kind not in "iu" else operator.index(x.item() if isinstance(x, np.ndarray) else x)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(f"argument {name!r}: expected a scalar of dtype {value.dtype}, got {x!r}") from None
