@@ -29,7 +29,7 @@ class _NotKnown(Exception):
 
 def is_symbolic(a: Array) -> bool:
     """Whether an array holds named dims."""
-    return a.dtype == object
+    return bool(a.dtype == object)
 
 
 def evaluate(node: Node, op: Op, ins: Sequence[Value | None], known: Known, shapes: Sequence[Shape | None]) -> Sequence[Array] | None:
