@@ -20,7 +20,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	touch $@
 
 demo: venv
-	$(PY) -m examples.demo
+	$(PY) -m benchmarks.demo
 
 test: venv
 	$(PY) -m pytest -n $(JOBS) --dist worksteal --doctest-glob=README.md $(TESTFLAGS) tests README.md

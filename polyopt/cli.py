@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -35,10 +35,19 @@ for _command in (compile_command, run_command, check_command, bench_command, ins
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    try:
+
+    def run() -> int:
         done = commands.main(args=None if arguments is None else list(arguments), prog_name="polyopt", standalone_mode=False)
         sys.stdout.flush()
         return done if isinstance(done, int) else 0
+
+    return guarded(run)
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """The exit code of a function; an exception becomes one line on stderr and its code."""
+    try:
+        return run()
     except click.ClickException as error:
         return _fail(error.format_message(), 1)
     except (click.Abort, KeyboardInterrupt):
@@ -46,32 +55,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone: nothing more to say, also not at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except PolyoptError as error:
-        _traceback()
-        return (
-            _fail(_line(error), 1)
-            if error.exit_code == 1
-            else _report(error)
-            if error.exit_code == 70
-            else _fail(_line(error), 2)
-        )
-    except OSError as error:
-        _traceback()
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}", 1)
-    except MemoryError as error:
-        _traceback()
-        return _fail(f"out of memory{_steps(error)}", 1)
     except Exception as error:
-        _traceback()
-        return _report(error)
+        if debug_level():
+            traceback.print_exc()
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, PolyoptError) and error.exit_code != 70:
+        return _fail(_line(error), error.exit_code)
+    if isinstance(error, MemoryError):
+        return _fail(f"out of memory{_steps(error)}", 1)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror}", 1)
+    return _report(error)
 
 
 def _report(error: BaseException) -> int:
     what = _line(error) if isinstance(error, PolyoptError) else f"{type(error).__name__}: {_line(error)}"
-    return _fail(
-        f"internal error{_steps(error)}: {what}. Please report this line with the model; POLYOPT_DEBUG=1 adds the traceback", 70
-    )
+    return _fail(f"internal error{_steps(error)}: {what}. Please report this line with the model; POLYOPT_DEBUG=1 adds the traceback", 70)
 
 
 def _steps(error: BaseException) -> str:
@@ -87,11 +90,6 @@ def _line(error: BaseException) -> str:
 def _fail(message: str, code: int) -> int:
     print(f"polyopt: {'wrong result: ' if code == 2 else 'error: '}{' '.join(message.split())}", file=sys.stderr)
     return code
-
-
-def _traceback() -> None:
-    if debug_level():
-        traceback.print_exc()
 
 
 def entry() -> None:

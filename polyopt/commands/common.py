@@ -19,6 +19,7 @@ import polyopt as po
 
 from ..errors import ModelError, OutputError, UserError
 from ..options import FP_LEVELS, TARGETS, Options
+from ..target import ISAS
 from .inputs import parse_dims
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,6 +45,8 @@ def compiler_options(command: F) -> F:
 
 def options_of(threads: int, target: str = "cpu", isa: str = "native", fp: str = "default", dims: Sequence[str] = ()) -> Options:
     """The frozen options of a command line."""
+    if isa != "native" and isa not in ISAS:
+        raise UserError(f"--isa {isa}: choose one of native, {', '.join(ISAS)}")
     return Options(target=target, isa=isa, threads=threads, fp=fp, dims=parse_dims(dims))
 
 
