@@ -94,7 +94,12 @@ def statement(params: Sequence[str], domain: str, text: str) -> Statement:
 
 
 def build(
-    name: str, tensors: Mapping[str, str], statements: Sequence[tuple[str, str]], tree: str, params: str = "", context: str = "true"
+    name: str,
+    tensors: Mapping[str, str],
+    statements: Sequence[tuple[str, str]],
+    tree: str,
+    params: str = "",
+    context: str = "true",
 ) -> Scop:
     """A Scop without dependences. `tensors`: name → "M, N" or "in M, N"; `tree`: the schedule below the domain, as isl's YAML text."""
     names = tuple(params.split())
