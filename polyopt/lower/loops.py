@@ -58,9 +58,9 @@ def lower_to_loops(scop: Scop) -> LoopNest:
     ranges = param_ranges(scop)
     reader = _Reader(scop, {s.name: s for s in scop.statements}, bands)
     body = _read(reader, ast, _Env({}, dict(ranges)))
-    body = peel_partial_tiles(body, dict(ranges))
     locals_ = tuple(t for t in scop.tensors if t.role == "local")
     body = place_declares(body, [t.name for t in locals_ if t.scope == "registers"])
+    body = peel_partial_tiles(body, dict(ranges))
     arguments = tuple(t for t in scop.tensors if t.role != "local")
     return LoopNest(scop.name, scop.params, arguments + locals_, scop.scalars, body, tuple(ranges.items()))
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..ir.affine import Affine, Range, affine
 from ..ir.dtype import i64
-from ..ir.expr import Access, Binary, Compare, Expr, IndexValue, Load, rewrite, substitute, substitute_access
+from ..ir.expr import Access, Compare, Expr, IndexValue, Load, rewrite, substitute, substitute_access
 from ..ir.loops import If, Instance, Loop, LoopNode, Prefetch
 
 Ranges = Mapping[str, Range]
@@ -37,12 +37,19 @@ def _peel(n: LoopNode, ranges: Ranges) -> tuple[LoopNode, ...]:
         return tuple(y for x in (*full, *(y for r in rest for y in r)) for y in _peel(x, ranges))
     inner = {**ranges, n.var: n.range}
     if n.mark not in ("vector", "unroll"):
-        test = _full_test(n.body, inner)
-        if test is not None:
-            cond, bounds = test
-            full_body = peel_partial_tiles(tuple(assume(x, bounds) for x in n.body), inner)
-            return (replace(n, body=(If(cond, full_body, peel_partial_tiles(n.body, inner)),)),)
+        return (replace(n, body=_tested(n.body, inner)),)
     return (replace(n, body=peel_partial_tiles(n.body, inner)),)
+
+
+def _tested(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[LoopNode, ...]:
+    """The body of a plain loop, in a full and a partial version for each cut bound that is decided here."""
+    test = _full_test(body, ranges)
+    if test is None:
+        return peel_partial_tiles(body, ranges)
+    cond, cut, rest = test
+    full = _tested(tuple(assume(x, cut, None) for x in body), ranges)
+    partial = tuple(assume(x, cut, rest) for x in body)
+    return (If(cond, full, _tested(partial, ranges) if rest is not None else peel_partial_tiles(partial, ranges)),)
 
 
 def _constant_bounds(n: Loop) -> bool:
@@ -87,30 +94,39 @@ def _min_bounds(body: tuple[LoopNode, ...], inside: Mapping[str, int]) -> list[t
     return out
 
 
-def _full_test(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[Expr, frozenset[Affine]] | None:
-    """A condition, in variables known here, under which all cut bounds below are irrelevant; and those bounds.
+def _full_test(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[Expr, Affine, Affine | None] | None:
+    """A condition, in variables known here, under which one cut bound below never takes effect; that bound; its value otherwise.
 
-    None where there are none, or where some depend on a plain loop further in (the test is then made there).
+    None where there is no cut bound, or where one depends on a plain loop further in (the test is then made there). A tile that
+    is not full has the same size wherever it is, if its start is always a multiple of the tile size: the bound is then that rest.
     """
     known = set(ranges)
-    every = _min_bounds(body, {})
+    every = [x for x in _min_bounds(body, {}) if x[1].terms]  # a constant smallest value is settled by unrolling
     if not every or any(not worst.names() <= known for _, worst, _ in every):
         return None
-    cond: Expr | None = None
-    for full, worst in dict.fromkeys((full, worst) for full, worst, _ in every):
-        c = Compare(">=", IndexValue(worst, i64), IndexValue(full, i64))
-        cond = c if cond is None else Binary("and", cond, c)
-    assert cond is not None
-    return cond, frozenset(cut for _, _, cut in every)
+    full, worst, cut = every[0]
+    cond = Compare(">=", IndexValue(worst, i64), IndexValue(full, i64))
+    base = Affine(tuple((a, k) for a, k in cut.terms if isinstance(a, str) and a in known), cut.const)
+    inside = cut - base
+    whole = full.const + (base - worst).const if (base - worst).is_const else 0  # the size of a full tile in this bound's unit
+    if whole <= 0 or any(k % whole for _, k in base.terms) or base.const % whole == 0:
+        return cond, cut, None
+    return cond, cut, inside + base.const % whole
 
 
-def assume(n: LoopNode, irrelevant: frozenset[Affine]) -> LoopNode:
-    """The node with these upper bounds dropped."""
+def assume(n: LoopNode, cut: Affine, value: Affine | None) -> LoopNode:
+    """The node with an upper bound replaced (dropped where `value` is None and another bound remains)."""
     if isinstance(n, Loop):
-        upper = tuple(u for u in n.upper if u not in irrelevant) or n.upper
-        return replace(n, upper=upper, body=tuple(assume(x, irrelevant) for x in n.body))
+        upper = n.upper
+        if n.mark in ("vector", "unroll") and cut in upper:
+            others = tuple(u for u in upper if u != cut)
+            if value is not None:
+                upper = (value,) if all(u.is_const and value.is_const and value.const <= u.const for u in others) else (*others, value)
+            elif others:
+                upper = others
+        return replace(n, upper=upper, body=tuple(assume(x, cut, value) for x in n.body))
     if isinstance(n, If):
-        return If(n.cond, tuple(assume(x, irrelevant) for x in n.body), tuple(assume(x, irrelevant) for x in n.orelse))
+        return If(n.cond, tuple(assume(x, cut, value) for x in n.body), tuple(assume(x, cut, value) for x in n.orelse))
     return n
 
 

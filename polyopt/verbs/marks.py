@@ -18,7 +18,7 @@ from ..ir.scop import Scop, Step
 from ..poly.legality import check_parallel, check_vectorizable
 from .checked import checked, with_dependences
 from .tile import tile_member
-from .tree import find_chain, fresh_name, with_members
+from .tree import band_node, find_chain, fresh_name, with_members
 
 
 def mark_schedule(scop: Scop, verb: str, loop: str, mark: str, of: str | None = None) -> isl.Schedule:
@@ -55,7 +55,8 @@ def vectorize(scop: Scop, loop: str, lanes: int, *, of: str | None = None) -> Sc
     step = Step("vectorize", (loop, lanes), (("of", of),) if of else ())
     scop = with_dependences(scop)
     out = checked(scop, strip_schedule(scop, "vectorize", loop, lanes, f"vector:{lanes}", of), step)
-    check_vectorizable(out, loop, str(step), of=of, lanes=lanes)
+    node = band_node(out.schedule, find_chain(out, "vectorize", [loop], of), loop)
+    check_vectorizable(out, node, 0, str(step), reassociate=True)
     return out
 
 
@@ -71,5 +72,5 @@ def parallelize(scop: Scop, loop: str, *, of: str | None = None) -> Scop:
     """Spread a loop's iterations over threads. Raises IllegalSchedule where it carries a dependence."""
     step = Step("parallelize", (loop,), (("of", of),) if of else ())
     scop = with_dependences(scop)
-    check_parallel(scop, loop, str(step), of=of)
+    check_parallel(scop, band_node(scop.schedule, find_chain(scop, "parallelize", [loop], of), loop), 0, str(step))
     return scop.with_schedule(mark_schedule(scop, "parallelize", loop, "parallel", of), step)

@@ -20,7 +20,7 @@ from ..ir.affine import Affine, Range, affine, var
 from ..ir.expr import Access, Expr, Load, rewrite
 from ..ir.scop import Scop, Statement, Step
 from ..ir.tensor import Tensor
-from ..isl_ext import SET, read_set, sets_of
+from ..isl_ext import IN, SET, read_set, sets_of
 from ..poly.convert import columns, from_aff, to_aff, to_multi_aff
 from .tree import Chain, Leaf, Member, Tree, chains, edit, find_chain, loops, read_tree, sequence, split_chain, statements_below, write_tree
 
@@ -37,11 +37,13 @@ class Box:
 
 def date_of(m: Member, s: Statement) -> Affine:
     """The date that a loop gives to a statement's instances, as an affine expression of its iterators."""
-    pa = m.upa.extract_pw_aff(s.domain.get_space())
-    pieces = pa.get_pieces()
-    if len(pieces) != 1:
-        raise ScheduleError(f"the loop {m.name} has a piecewise date for {s.name}")
-    return from_aff(pieces[0][1], s.iters)
+    parts = m.upa.get_pw_aff_list()
+    for i in range(parts.n_pw_aff()):
+        if parts.get_at(i).get_tuple_id(IN).get_name() == s.name:
+            pieces = parts.get_at(i).get_pieces()
+            if len(pieces) == 1:
+                return from_aff(pieces[0][1], s.iters)
+    raise ScheduleError(f"the loop {m.name} has no single affine date for {s.name}")
 
 
 def make_member(scop: Scop, name: str, dates: dict[str, Affine], mark: str = "") -> Member:

@@ -225,6 +225,28 @@ def find_chain(scop: Scop, verb: str, names: Sequence[str], of: str | None = Non
     raise ScheduleError(f"{verb}: the loops {', '.join(names)} are not nested perfectly (statements stand between them){hint}")
 
 
+def band_node(schedule: isl.Schedule, chain: Chain, loop: str) -> isl.ScheduleNode:
+    """isl's band node of a loop of a chain."""
+    below = set(chain.statements)
+
+    def visit(node: isl.ScheduleNode) -> isl.ScheduleNode | None:
+        if node.get_type() == KIND.band:
+            mupa = node.band_get_partial_schedule()
+            if mupa.get_space().has_dim_id(SET, 0) and mupa.get_dim_id(SET, 0).get_name() == loop:
+                if {s.get_tuple_name() for s in sets_of(node.get_domain())} == below:
+                    return node
+        for i in range(node.n_children()):
+            found = visit(node.child(i))
+            if found is not None:
+                return found
+        return None
+
+    node = visit(schedule.get_root())
+    if node is None:
+        raise InternalError(f"the schedule has no band {loop} over {', '.join(chain.statements)}")
+    return node
+
+
 def check_statements(scop: Scop, verb: str, names: Sequence[str]) -> None:
     """Raises ScheduleError where a statement is not known."""
     known = [s.name for s in scop.statements]

@@ -1,0 +1,204 @@
+"""The recipe for everything that is no contraction: pointwise kernels, row reductions (softmax, norms), data movement.
+
+Nests that follow each other and agree in their outer loops run row by row in shared loops. In each statement the loop that walks memory by
+one element becomes the innermost and runs as a vector; a reduction along it is reassociated in lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import IllegalSchedule
+from ..ir.affine import var
+from ..ir.expr import Select, walk
+from ..ir.scop import Scop, Statement, Step
+from ..poly.legality import is_parallel, is_vectorizable
+from ..poly.strides import iterators_of, stride
+from ..target import Target
+from .checked import checked, with_dependences
+from .promote import date_of, iterator_ranges, make_member
+from .tree import Leaf, Loop, Member, Seq, Tree, band_node, chains, loops, read_tree, rewrite_schedule, sequence, split_chain, statements_below
+
+
+def apply(scop: Scop, target: Target) -> Scop:
+    """Schedule all nests of a scop."""
+    scop = with_dependences(scop)
+    tree = read_tree(scop.schedule)
+    parts = list(tree.parts) if isinstance(tree, Seq) else [tree]
+    step = Step("rows", ())
+    fused = sequence([_with_vectors(scop, p, target, 0) for p in _fuse_rows(scop, parts)])
+    try:
+        out = checked(scop, rewrite_schedule(scop, fused), step)
+    except IllegalSchedule:
+        out = checked(scop, rewrite_schedule(scop, sequence([_with_vectors(scop, p, target, 0) for p in parts])), step)
+    out = _drop_illegal_vectors(out)
+    return _parallel(out) if target.threads > 1 else out
+
+
+def schedule_part(scop: Scop, part: Tree, target: Target) -> Tree:
+    """One nest of a larger tree, vectorised."""
+    return _with_vectors(scop, part, target, 0)
+
+
+# ---- shared rows
+def _fuse_rows(scop: Scop, parts: Sequence[Tree]) -> list[Tree]:
+    """Runs of nests with the same outer loops, in shared loops."""
+    out: list[Tree] = []
+    run: list[Tree] = []
+    depth = 0
+    for p in parts:
+        if run:
+            d = min(depth, _shared_depth(scop, run[-1], p))
+            if d > 0:
+                run.append(p)
+                depth = d
+                continue
+            out.append(_fused(run, depth))
+        run, depth = [p], _row_depth(scop, p)
+    if run:
+        out.append(_fused(run, depth))
+    return out
+
+
+def _row_depth(scop: Scop, part: Tree) -> int:
+    """How many outer loops walk over results only (not reduced ones)."""
+    members, _ = split_chain(part)
+    depth = len(members)
+    for name in statements_below(part):
+        s = scop.statement(name)
+        results = set(iterators_of(s.write, s))
+        d = 0
+        while d < len(members) and date_of(members[d], s).names() and date_of(members[d], s).names() <= results:
+            d += 1
+        depth = min(depth, d)
+    return depth
+
+
+def _shared_depth(scop: Scop, a: Tree, b: Tree) -> int:
+    """How many outer loops of two nests have the same constant or symbolic ranges and walk over results in both."""
+    limit = min(_row_depth(scop, a), _row_depth(scop, b))
+    (ma, _), (mb, _) = split_chain(a), split_chain(b)
+    d = 0
+    while d < limit and _range(scop, ma[d], a) == _range(scop, mb[d], b) is not None:
+        d += 1
+    # leave each nest a loop of its own, so that there is something to vectorise
+    own = [len(split_chain(p)[0]) for p in (a, b)]
+    return min(d, max(0, max(own) - 1))
+
+
+def _range(scop: Scop, m: Member, part: Tree) -> tuple[object, ...] | None:
+    s = scop.statement(statements_below(part)[0])
+    date = date_of(m, s)
+    if len(date.terms) != 1 or date.const or not isinstance(date.terms[0][0], str):
+        return None
+    name = date.terms[0][0]
+    lo, hi = iterator_ranges(s)[name]
+    if lo is None:
+        return None
+    q = s.iters.index(name)
+    return (lo, hi) if hi is not None else (lo, str(s.domain.dim_max(q)))
+
+
+def _fused(run: Sequence[Tree], depth: int) -> Tree:
+    if len(run) == 1:
+        return run[0]
+    pieces = [split_chain(p) for p in run]
+    outer = []
+    for d in range(depth):
+        m = pieces[0][0][d]
+        for members, _ in pieces[1:]:
+            m = replace(m, upa=m.upa.union_add(members[d].upa))
+        outer.append(m)
+    return loops(outer, sequence([loops(members[depth:], below) for members, below in pieces]))
+
+
+# ---- vectors
+def _with_vectors(scop: Scop, tree: Tree, target: Target, above: int) -> Tree:
+    """The tree with one loop of each innermost nest vectorised."""
+    members, below = split_chain(tree)
+    if isinstance(below, Seq):
+        return loops(members, sequence([_with_vectors(scop, p, target, above + len(members)) for p in below.parts]))
+    assert isinstance(below, Leaf)
+    if len(below.statements) != 1 or not members or target.isa.bytes == 0:
+        return tree
+    s = scop.statement(below.statements[0])
+    it = vector_iterator(scop, s, [n for m in members for n in date_of(m, s).names()])
+    at = next((q for q, m in enumerate(members) if it is not None and date_of(m, s) == var(it)), None)
+    if it is None or at is None:
+        return tree
+    lanes = vector_lanes(scop, s, target)
+    m = members[at]
+    lo, hi = iterator_ranges(s)[it]
+    long = hi is None or lo is None or hi - lo + 1 > lanes
+    strip = [make_member(scop, f"t{m.name}", {s.name: (var(it) - (lo or 0)) // lanes})] if long else []
+    vector = replace(m, mark=f"vector:{lanes}")
+    return loops([*members[:at], *strip, *members[at + 1 :], vector], below)
+
+
+def vector_lanes(scop: Scop, s: Statement, target: Target) -> int:
+    """Lanes for a statement: whole vectors of its widest element type."""
+    widest = max([scop.tensor(a.tensor).dtype.bytes for a in (s.write, *s.reads())])
+    return max(1, target.lanes(widest))
+
+
+def vector_iterator(scop: Scop, s: Statement, allowed: Sequence[str]) -> str | None:
+    """The iterator that moves the write, or the loads of a reduction, by one element; None where none does or the order matters."""
+    ranges = iterator_ranges(s)
+    results = iterators_of(s.write, s)
+    best: tuple[int, str] | None = None
+    for it in allowed:
+        lo, hi = ranges[it]
+        if lo is not None and hi is not None and hi - lo + 1 < 2:
+            continue
+        w = stride(s.write, scop.tensor(s.write.tensor), it)
+        steps = [stride(a, scop.tensor(a.tensor), it) for a in s.reads()]
+        contiguous = sum(1 for x in steps if x == 1)
+        strided = sum(1 for x in steps if x is None or x not in (0, 1))
+        if it in results:
+            if w is None or (w != 1 and not contiguous):
+                continue
+            score = 8 * contiguous - 6 * strided + (10 if w == 1 else -10)
+        elif s.reduction is not None and not any(isinstance(x, Select) for x in walk(s.expr)):
+            if not contiguous:
+                continue
+            score = 8 * contiguous - 6 * strided
+        else:
+            continue
+        if hi is not None and lo is not None and hi - lo + 1 < 4:
+            score -= 6
+        if score > 0 and (best is None or score > best[0]):
+            best = (score, it)
+    return None if best is None else best[1]
+
+
+def _drop_illegal_vectors(scop: Scop) -> Scop:
+    """Unmark each vector loop whose iterations depend on each other."""
+    for c in list(chains(read_tree(scop.schedule))):
+        for m in c.members:
+            if m.mark.startswith("vector") and not is_vectorizable(scop, band_node(scop.schedule, c, m.name), 0, reassociate=True):
+                scop = scop.with_schedule(rewrite_schedule(scop, _unmark(read_tree(scop.schedule), m.name, c.statements)))
+    return scop
+
+
+def _unmark(tree: Tree, loop: str, statements: Sequence[str], mark: str = "") -> Tree:
+    if isinstance(tree, Seq):
+        return Seq(tuple(_unmark(p, loop, statements, mark) for p in tree.parts))
+    if isinstance(tree, Loop):
+        m = tree.member
+        hit = m.name == loop and tuple(statements_below(tree)) == tuple(statements)
+        return Loop(replace(m, mark=mark) if hit else m, _unmark(tree.body, loop, statements, mark))
+    return tree
+
+
+def _parallel(scop: Scop) -> Scop:
+    """Mark the outermost loop of each nest parallel, where it carries nothing."""
+    for c in list(chains(read_tree(scop.schedule))):
+        if len(c.path) > 1 or (not c.members):
+            continue
+        m = c.members[0]
+        if not m.mark and is_parallel(scop, band_node(scop.schedule, c, m.name), 0):
+            scop = scop.with_schedule(rewrite_schedule(scop, _unmark(read_tree(scop.schedule), m.name, c.statements, "parallel")))
+    return scop
+
+
