@@ -95,6 +95,15 @@ class Affine:
         return self - (self // den) * den
 
     # ---- questions
+    def __eq__(self, other: object) -> bool:
+        """The same linear form; a constant equals the int of its value."""
+        if isinstance(other, Affine):
+            return self.const == other.const and self.terms == other.terms
+        return not self.terms and self.const == other if isinstance(other, int) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.terms, self.const)) if self.terms else hash(self.const)
+
     @property
     def is_const(self) -> bool:
         """Whether no variable occurs."""

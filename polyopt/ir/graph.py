@@ -86,11 +86,13 @@ class Storage:
 
     The identity for a dense tensor. NCHW16c: indices (d0, d1//16, d2, d3, d1%16). A halo: (d0, d1, d2+1, d3+1) in a larger shape (the
     border holds zeros). Several tensors may share a buffer: a reshape, a transpose or a piece of a concatenation costs nothing.
+    `halo`, where not empty: for each logical dim how many zeros stand before and after; the group that writes the tensor writes them.
     """
 
     buffer: str
     indices: tuple[Affine, ...]
     shape: Shape
+    halo: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
