@@ -150,7 +150,7 @@ def schedule_text(schedule: isl.Schedule) -> str:
 
 
 def _schedule_node(node: isl.ScheduleNode) -> list[str]:
-    kind = node.get_type()
+    kind: Any = node.get_type()  # islpy's stubs call it an int
     t = isl.schedule_node_type
     if kind == t.leaf:
         return []
