@@ -1,0 +1,19 @@
+"""Transformations: functions Scop → Scop, each checked against the dependences. `VERBS` maps each public name to its function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..ir.scop import Scop
+from .distribute import distribute
+from .fuse import fuse
+from .interchange import interchange
+from .marks import bind, parallelize, unroll, vectorize
+from .promote import promote
+from .skew import reverse, shift, skew
+from .tile import strip_mine, tile
+
+VERBS: Mapping[str, Callable[..., Scop]] = {
+    f.__name__: f
+    for f in (tile, strip_mine, interchange, skew, reverse, shift, fuse, distribute, vectorize, unroll, parallelize, bind, promote)
+}

@@ -74,3 +74,16 @@ def parallelize(scop: Scop, loop: str, *, of: str | None = None) -> Scop:
     scop = with_dependences(scop)
     check_parallel(scop, band_node(scop.schedule, find_chain(scop, "parallelize", [loop], of), loop), 0, str(step))
     return scop.with_schedule(mark_schedule(scop, "parallelize", loop, "parallel", of), step)
+
+
+GPU_AXES = ("block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z")
+
+
+def bind(scop: Scop, loop: str, axis: str, *, of: str | None = None) -> Scop:
+    """Map a loop to a GPU axis (block.x … thread.z). Raises IllegalSchedule where it carries a dependence."""
+    if axis not in GPU_AXES:
+        raise ScheduleError(f"bind: axis is {axis!r}; it must be one of {', '.join(GPU_AXES)}")
+    step = Step("bind", (loop, axis), (("of", of),) if of else ())
+    scop = with_dependences(scop)
+    check_parallel(scop, band_node(scop.schedule, find_chain(scop, "bind", [loop], of), loop), 0, str(step))
+    return scop.with_schedule(mark_schedule(scop, "bind", loop, f"bind:{axis}", of), step)
