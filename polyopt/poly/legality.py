@@ -156,7 +156,7 @@ def vector_order(band: isl.ScheduleNode, member: int, lanes: int | None = None) 
     own = isl.UnionMap.from_multi_union_pw_aff(member_schedule(band, member))
     order = parallel_order(band, member)
     if lanes is not None:
-        val = isl.MultiVal.zero(isl.Space.set_from_params(band.get_domain().get_space()).add_unnamed_tuple_ui(1))
+        val = isl.MultiVal.zero(band.get_domain().get_space().params().add_unnamed_tuple_ui(1))
         val = val.set_at(0, isl.Val.int_from_si(band.get_ctx(), lanes))
         strip = member_schedule(band, member).reset_tuple_id(isl.dim_type.set).scale_down_multi_val(val).floor()
         order = order.flat_range_product(isl.UnionMap.from_multi_union_pw_aff(strip))
