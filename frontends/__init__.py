@@ -1,0 +1,1 @@
+"""Front ends: ONNX models become Graphs, plain Python loop nests become Scops."""

@@ -189,7 +189,7 @@ def test_codegen_and_runtime_import_without_isl() -> None:
 
 
 WORDS = re.compile(
-    r"(?<![a-z])(conv\w*|matmul\w*|gemm\w*|softmax\w*|\w*pool2?d?|layer_?norm\w*|batch_?norm\w*|attention|lstm|gru|relu|gelu|einsum)(?![a-z])",
+    r"(?<![a-z])(conv(?:\dd|_?transpose|olution\w*)?|matmul\w*|gemm\w*|softmax\w*|\w*pool2?d?|layer_?norm\w*|batch_?norm\w*|attention|lstm|gru|relu|gelu|einsum)(?![a-z])",
     re.IGNORECASE,
 )
 

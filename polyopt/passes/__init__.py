@@ -1,0 +1,1 @@
+"""Graph-level passes: shape inference, simplification, fusion, storage, the memory plan."""

@@ -1,0 +1,1 @@
+"""Facts about Scops, asked of isl: accesses, dependences, legality, footprints, structure."""
