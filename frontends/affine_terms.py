@@ -58,7 +58,8 @@ def _name(scope: Scope, node: ast.Name) -> Affine:
         return alias.affine
     if node.id in scope.src.bound:
         what = "a scalar argument" if node.id in scope.scalars else "a tensor" if node.id in scope.tensors else "a local variable"
-        raise NonAffine(node, f"{quote(node)} is {what}, not a loop variable or dim")
+        hint = f"; annotate it `{node.id}: int` to make it a size" if node.id in scope.scalars else ""
+        raise NonAffine(node, f"{quote(node)} is {what}, not a loop variable or dim{hint}")
     return _outer(scope, node)
 
 
@@ -77,10 +78,11 @@ def _shape(scope: Scope, node: ast.Subscript) -> Affine:
     base = node.value
     if isinstance(base, ast.Attribute) and base.attr == "shape" and isinstance(base.value, ast.Name):
         tensor, axis = scope.tensors.get(base.value.id), node.slice
-        if tensor is not None and isinstance(axis, ast.Constant) and isinstance(axis.value, int):
-            if axis.value >= len(tensor.shape):
-                raise NonAffine(node, f"{tensor.name} has {len(tensor.shape)} dims")
-            return tensor.shape[axis.value]
+        if tensor is not None:
+            k = affine_of(scope, axis)
+            if not k.is_const or not -len(tensor.shape) <= int(k) < len(tensor.shape):
+                raise NonAffine(node, f"{quote(node)}: {tensor.name} has {len(tensor.shape)} dims")
+            return tensor.shape[int(k)]
     raise NonAffine(node, f"{quote(node)} is read from a tensor")
 
 
@@ -208,6 +210,6 @@ def _comparison(scope: Scope, a: ast.expr, op: ast.cmpop, b: ast.expr, negate: b
         raise NonAffine(a, f"{quote(a)} is compared by something else than < <= > >= == !=")
     sign = _NEGATED[sign] if negate else sign
     x, y = try_affine(scope, a), try_affine(scope, b)
-    if x is not None and y is not None and (x - y).is_const:  # isl warns of nothing, but constants read better decided
+    if x is not None and y is not None and (x - y).is_const:
         return "true" if _TEXT_COMPARE[sign](int(x - y), 0) else "false"
     return f"({piecewise_text(scope, a)} {sign} {piecewise_text(scope, b)})"

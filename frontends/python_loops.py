@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -33,19 +33,24 @@ from polyopt.ir.scop import Scop
 from polyopt.ir.tensor import ScalarArg, Tensor
 from polyopt.isl_ext import fix_params
 
+from .assignments import declared, local, zeros
 from .intrinsics import numpy_dtype
-from .nest import declared, local, translate_body, zeros
+from .nest import translate_body
 from .pysource import MISSING, PySource, quote, source_of, source_of_text
 from .reference import Reference, bind_dims
 from .scope import Scope
 from .to_isl import build_scop
+from .tree import Loop, Node, Raw
 from .webs import compute_webs
 
 __all__ = ["ScopFunction", "dims", "local", "scop", "scop_from_source", "zeros"]
 
-RESERVED = frozenset(  # isl's syntax, then C
-    ["exists", "and", "or", "implies", "not", "infty", "NaN", "min", "max", "rat", "true", "false", "ceil", "floor", "ceild", "floord", "mod", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "main", "scratch"]
+_ISL_WORDS = "exists and or implies not infty NaN min max rat true false ceil floor ceild floord mod"
+_C_WORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if inline int long main register restrict "
+    "return scratch short signed sizeof static struct switch typedef union unsigned void volatile while"
 )
+RESERVED = frozenset(f"{_ISL_WORDS} {_C_WORDS}".split())
 
 
 class ScopFunction:
@@ -205,15 +210,24 @@ def build(src: PySource) -> Scop:
     locals_ = src.bound - iters - arrays - set(scope.arguments)
     scope.webs = compute_webs(src.tree.body, frozenset(locals_), {*scope.arguments, *arrays, *iters, *scope.params})
     blocks, facts = translate_body(scope, src.tree.body)
-    clash = sorted(iters & set(scope.params) | (locals_ | arrays | set(scope.arguments)) & (set(scope.params) - set(scope.arguments)))
-    if clash:
-        raise src.refuse(src.tree, f"`{clash[0]}` is both a dim and a loop variable or array of `{src.name}`: choose another name")
     tensors = dict(scope.tensors)
     for web in scope.webs.of.values():
         if web.name in scope.types and web.name not in scope.aliases:
             tensors[web.name] = Tensor(web.name, scope.types[web.name].dtype, ())
+    inner = {*iters, *tensors, *(x for r in _raws(blocks) for x in r.iters)}
+    clash = sorted(inner & set(scope.params))
+    if clash:
+        raise src.refuse(src.tree, f"`{clash[0]}` is both a dim and a loop variable or tensor of `{src.name}`: choose another name")
     scalars = tuple(ScalarArg(n, t) for n, t in scope.scalars.items())
     return build_scop(src, tuple(scope.params), tensors, scalars, blocks, facts, scope.arguments)
+
+
+def _raws(blocks: tuple[Node, ...]) -> Iterator[Raw]:
+    for n in blocks:
+        if isinstance(n, Loop):
+            yield from _raws(n.body)
+        else:
+            yield n
 
 
 def _check_names(src: PySource) -> None:

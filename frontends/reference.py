@@ -21,8 +21,8 @@ from polyopt.ir.affine import Affine
 from polyopt.ir.dtype import DType
 from polyopt.ir.tensor import Tensor
 
+from .assignments import local, zeros
 from .intrinsics import SCALAR, callee, numpy_dtype
-from .nest import local, zeros
 from .pysource import PySource
 
 _PREFIX = "_polyopt_"
@@ -54,6 +54,14 @@ class _Rename(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         return self._dim(node) or self.generic_visit(node)  # type: ignore[return-value]
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        dtype = self.src.resolve(node.annotation)
+        self.generic_visit(node)
+        if not isinstance(dtype, DType) or node.value is None:
+            return node
+        value = ast.Call(self._known(f"to_{dtype.name}", _caster(dtype)), [node.value], [])
+        return ast.copy_location(ast.Assign([ast.Name(node.target.id, ast.Store())], value), node)  # type: ignore[union-attr]
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
         made = self.src.resolve(node.func)
         fn = callee(self.src, node.func)
@@ -64,7 +72,7 @@ class _Rename(ast.NodeTransformer):
             node.func = self._known(f"to_{fn.name}", _caster(fn))
         elif fn is not None:
             node.func = self._known(fn, SCALAR[fn])
-        return ast.copy_location(node, node)
+        return node
 
 
 def _caster(t: DType) -> Callable[[Any], Any]:

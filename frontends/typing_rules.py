@@ -54,11 +54,17 @@ def coerce(x: Typed | Expr, dtype: DType) -> Expr:
     if e.dtype == dtype:
         return e
     if isinstance(e, Const) and not (e.dtype.is_float and not dtype.is_float):
+        if dtype.is_integer and not _least(dtype) <= e.value <= _least(dtype) + (1 << dtype.bits) - 1:
+            raise TypeRule(f"{e.value} does not fit {dtype}")
         value = float(e.value) if dtype.is_float else bool(e.value) if dtype == bool_ else int(e.value)
         return Const(value, dtype)
     if isinstance(e, IndexValue) and dtype.is_integer:
         return IndexValue(e.index, dtype)
     return Cast(e, dtype)
+
+
+def _least(t: DType) -> int:
+    return -(1 << (t.bits - 1)) if t.kind == "i" else 0
 
 
 def truth(x: Typed) -> Expr:
@@ -128,7 +134,9 @@ def negative(x: Typed) -> Typed:
 
 def negated(e: Expr) -> Expr:
     """-e, folded into constants."""
-    return Const(-e.value, e.dtype) if isinstance(e, Const) else Unary("-", e)
+    if isinstance(e, Const) and (e.dtype.is_float or -e.value >= _least(e.dtype)):
+        return Const(-e.value, e.dtype)
+    return Unary("-", e)
 
 
 def cast(x: Typed, dtype: DType, weak: bool = False) -> Typed:

@@ -104,7 +104,7 @@ def _constant(scope: Scope, node: ast.expr, value: Any) -> Typed:
     if isinstance(value, np.generic):
         dtype = dtype_of_numpy(value.dtype)
         if dtype is not None and dtype.kind in "fiu":
-            return Typed(Const(float(value) if dtype.is_float else int(value), dtype))  # type: ignore[arg-type]
+            return Typed(Const(float(value) if dtype.is_float else int(value), dtype))
     elif isinstance(value, numbers.Integral):
         return number(int(value))
     elif isinstance(value, float):
