@@ -1,7 +1,7 @@
 """`make demo`: compile a real trained model, run it on this repository's own files, compare error and speed with ONNX Runtime.
 
-The model is Magika's, which recognises a file's type from its first and last bytes; it comes with the PyPI package `magika`. Bytes become
-the model's input as that package describes it: stripped, 1024 from each end, padded with a token of their own.
+The model is Magika's, which recognises a file's type from its first and last bytes; it comes with the PyPI package `magika`.
+Bytes become the model's input as that package describes it: stripped, 1024 from each end, padded with a token of their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What all benchmarks print: the JSON object or the table of their rows, over the package's own interleaved timing.
 
-Takes `Row`s and a command's arguments; gives the exit code. `polyopt.commands.timing` holds the timing itself, which the installed
-command line shares.
+Takes `Row`s and a command's arguments; gives the exit code. `polyopt.commands.timing` holds the timing itself, which the
+installed command line shares.
 """
 
 from __future__ import annotations
