@@ -167,7 +167,7 @@ def compile_unit(compiler: Compiler, unit: Unit, directory: Path) -> Path:
 
 def link_objects(compiler: Compiler, objects: Sequence[Path], output: Path, flags: Sequence[str] = (), soname: str = "") -> Path:
     """Link objects to a shared object; needs libm only (and OpenMP's library where `flags` ask for it)."""
-    name = ()
+    name: tuple[str, ...] = ()
     if soname:
         name = (f"-Wl,-install_name,@rpath/{soname}",) if "darwin" in compiler.machine else (f"-Wl,-soname,{soname}",)
     command = [*compiler.command, *compiler.flags, "-shared", *name, "-o", output.name, *map(str, objects), *flags, "-lm"]

@@ -16,7 +16,7 @@ import numpy as np
 from polyopt.errors import ArgumentError, InternalError, UserError
 from polyopt.ir.source import Source
 
-from .arrays import Array, address, aligned_empty, dense_input, dense_output, numpy_dtype
+from .arrays import Array, address, aligned_empty, dense_input, dense_output, numpy_dtype, overlaps
 from .shapes import bind_dims
 
 _READ = ("input", "constant")
@@ -49,7 +49,7 @@ class CompiledKernel:
     def __init__(self, source: Source, library: ctypes.CDLL, *, path: str = "", threads: int = 0) -> None:
         self.source, self.path, self.threads = source, path, threads
         pointer = ctypes.c_void_p
-        arguments = [pointer, pointer, pointer, pointer, ctypes.c_int]
+        arguments: list[Any] = [pointer, pointer, pointer, pointer, ctypes.c_int]
         self._call, self._time = library.polyopt_call, library.polyopt_time
         self._call.restype, self._call.argtypes = None, arguments
         self._time.restype, self._time.argtypes = ctypes.c_double, arguments
@@ -101,13 +101,18 @@ class CompiledKernel:
         if named or len(args) != len(self._names):
             args, given = self._arguments(args, named)
         keep: list[Array] = []
+        starts: list[int] = []
         for (i, name, dtype, written), x in zip(self._arrays, args):
             if type(x) is not np.ndarray or x.dtype != dtype or not x.flags.carray:
                 x = (dense_output if written else dense_input)(x, dtype, f"argument {name!r}")
             keep.append(x)
-            frame.tensors[i] = x.__array_interface__["data"][0]
-        if self._pairs:
-            self._check_overlaps(frame, keep)
+            start = address(x)
+            starts.append(start)
+            frame.tensors[i] = start
+        for i, j in self._pairs:
+            if overlaps(keep[i], starts[i], keep[j], starts[j]):
+                a, b = self._arrays[i][1], self._arrays[j][1]
+                raise ArgumentError(f"arguments {a!r} and {b!r} share memory and one of them is written: give separate arrays")
         for value, scalar, x in zip(frame.values, self.source.scalars, args[len(self._arrays) :]):
             _set_scalar(value, x, scalar.name)
         key = tuple([x.shape for x in keep])
@@ -137,15 +142,6 @@ class CompiledKernel:
                 raise ArgumentError(f"kernel {entry}: argument {name!r} is missing; it takes {', '.join(names)}")
             values.append(named[name])
         return tuple(values), given
-
-    def _check_overlaps(self, frame: _Frame, arrays: list[Array]) -> None:
-        starts = [frame.tensors[a[0]] or 0 for a in self._arrays]
-        for i, j in self._pairs:
-            x, y = starts[i], starts[j]
-            if x < y + arrays[j].nbytes and y < x + arrays[i].nbytes:
-                raise ArgumentError(
-                    f"arguments {self._arrays[i][1]!r} and {self._arrays[j][1]!r} share memory and one of them is written: give separate arrays"
-                )
 
     def _bind(self, key: Any, arrays: list[Array], given: Mapping[str, Any]) -> tuple[int, ...]:
         values = bind_dims(self.source.params, self._expected, [x.shape for x in arrays], given)

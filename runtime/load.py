@@ -25,6 +25,7 @@ from .model import CompiledModel, ModelLibrary
 from .weights import used_constants
 
 HIDDEN_FLAG = "-fvisibility=hidden"
+_loaded: dict[str, list[tuple[int, int, int]]] = {}
 
 
 def program_units(program: Program, digest: bytes = b"") -> list[Unit]:
@@ -78,9 +79,15 @@ def check_threads(threads: Any) -> None:
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """Load a shared object."""
+    """Load a shared object; a file that has replaced one loaded before is loaded anew."""
     try:
-        return ctypes.CDLL(str(path))
+        status = path.stat()
+        seen = _loaded.setdefault(str(path), [])
+        identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
+        if identity not in seen:
+            seen.append(identity)
+        # the loader knows libraries by the spelling of their path: each file at one path gets its own
+        return ctypes.CDLL(str(path.parent) + "/." * seen.index(identity) + f"/{path.name}")
     except OSError as e:
         raise CompilerError(
             f"the library {path} cannot be loaded ({e}): a folder mounted noexec, or code for another machine; "

@@ -155,7 +155,7 @@ class CompiledModel:
                 x = dense_input(x, dtype, f"input {self.inputs[i].name!r}")
             kept.append(x)
             shapes.append(x.shape)
-            pointers[i] = x.__array_interface__["data"][0]
+            pointers[i] = address(x)
         key = tuple(shapes)
         plan = self._plans.get(key) or self._plan(key)
         if outs is None:
@@ -163,7 +163,7 @@ class CompiledModel:
         else:
             self._check_outputs(outs, plan, kept)
         for i, y in enumerate(outs):
-            context.outputs[i] = y.__array_interface__["data"][0]
+            context.outputs[i] = address(y)
         if context.last is not plan:
             for i, value in enumerate(plan.dims):
                 context.dims[i] = value
@@ -204,12 +204,14 @@ class CompiledModel:
         return [dense_output(y, d, f"output {n!r}") for y, d, n in zip(out, self._output_dtypes, names)]
 
     def _check_outputs(self, outs: list[Array], plan: _Plan, inputs: list[Array]) -> None:
-        for i, (y, (shape, _, _)) in enumerate(zip(outs, plan.outputs)):
-            name = self.outputs[i].name
+        others = [(x, address(x)) for x in inputs]
+        for y, port, (shape, _, _) in zip(outs, self.outputs, plan.outputs):
             if y.shape != shape:
-                raise ArgumentError(f"output {name!r}: expected shape {shape_text(shape)}, got {shape_text(y.shape)}")
-            if any(overlaps(y, x) for x in inputs) or any(overlaps(y, z) for z in outs[:i]):
-                raise ArgumentError(f"output {name!r} shares memory with another argument: give separate arrays")
+                raise ArgumentError(f"output {port.name!r}: expected shape {shape_text(shape)}, got {shape_text(y.shape)}")
+            at = address(y)
+            if any(overlaps(y, at, x, xt) for x, xt in others):
+                raise ArgumentError(f"output {port.name!r} shares memory with another argument: give separate arrays")
+            others.append((y, at))
 
     def _plan(self, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
         values = bind_dims(self.dims, [(f"input {p.name!r}", p.shape) for p in self.inputs], shapes)

@@ -37,7 +37,7 @@ def constant_bytes(array: np.ndarray[Any, Any]) -> memoryview:
     """An array's bytes, dense, row-major, little-endian."""
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def weight_chunks(program: Program) -> Iterator[memoryview | bytes]:
