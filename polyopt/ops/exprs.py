@@ -118,7 +118,7 @@ def compare(op: str, x: Operand, y: Operand) -> Expr:
 
 
 def select(cond: Expr, yes: Operand, no: Operand) -> Expr:
-    """yes if cond else no."""
+    """yes if cond else no; one of them may be a number."""
     return Select(cond, *_pair(yes, no))
 
 

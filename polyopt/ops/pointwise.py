@@ -17,7 +17,7 @@ from ..ir.expr import Const, Expr, Unary
 from ..ir.graph import Node, Value
 from . import exprs as e
 from .build import (
-    FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Ins, Typed, align, array, broadcast, check_dtype, dtype_of, fail, iters, known_array,
+    FLOATS, INTEGERS, NUMBERS, SIGNED, Ins, Typed, align, array, broadcast, check_dtype, dtype_of, fail, iters, known_array,
     maybe, need, np_dtype, onnx_dtype, operand, operator, points, present, raw, shape_of, store, widen,
 )  # fmt: skip
 from .registry import Array, Definition, Known
@@ -90,11 +90,18 @@ def _np_div(x: Array, y: Array) -> Array:
 
 
 def _mod(node: Node, x: Expr, y: Expr) -> Expr:
-    return e.remainder(x, y) if node.attr("fmod", 0) or x.dtype.is_float else e.binary("%", x, y)
+    if node.attr("fmod", 0):
+        return e.remainder(x, y)
+    if not x.dtype.is_float:
+        return e.binary("%", x, y)
+    r = e.call("fmod", x, y)  # with the sign of x; the result has that of y, also where it is 0
+    signs_differ = e.compare("!=", e.compare("<", r, 0), e.compare("<", y, 0))
+    zero = e.select(e.compare("<", y, 0), -0.0, e.select(e.compare("==", r, 0), e.lit(0, r.dtype), r))
+    return e.select(e.compare("!=", r, 0), e.select(e.call("isnan", r), r, e.select(signs_differ, e.add(r, y), r)), zero)
 
 
 def _np_mod(node: Node, x: Array, y: Array) -> Array:
-    return np.asarray(np.fmod(x, y) if node.attr("fmod", 0) or x.dtype.kind == "f" else np.mod(x, y))
+    return np.asarray(np.fmod(x, y) if node.attr("fmod", 0) else np.mod(x, y))
 
 
 for _name, _op, _np in (("Add", e.add, np.add), ("Sub", e.sub, np.subtract), ("Mul", e.mul, np.multiply), ("Div", e.div, _np_div)):
@@ -129,19 +136,27 @@ def _bitwise(name: str, op: str, numpy: Any) -> None:
 
 
 def _shift(node: Node, x: Expr, y: Expr) -> Expr:
-    bits = x.dtype.bits
-    return e.select(e.compare("<", y, bits), e.binary("<<" if node.attr("direction") == "LEFT" else ">>", x, e.minimum(y, bits - 1)), 0)
+    last = x.dtype.bits - 1
+    left = node.attr("direction") == "LEFT"
+    in_range = e.compare("<=", y, last)
+    if y.dtype.kind == "i":
+        in_range = e.both(in_range, e.compare(">=", y, 0))
+    beyond = e.select(e.compare("<", x, 0), -1, e.lit(0, x.dtype)) if x.dtype.kind == "i" and not left else e.lit(0, x.dtype)
+    return e.select(in_range, e.binary("<<" if left else ">>", x, e.maximum(e.minimum(y, last), 0)), beyond)
 
 
 def _np_shift(node: Node, x: Array, y: Array) -> Array:
-    return np.asarray(np.left_shift(x, y) if node.attr("direction") == "LEFT" else np.right_shift(x, y))
+    bits, left = x.dtype.itemsize * 8, node.attr("direction") == "LEFT"
+    shifted = (np.left_shift if left else np.right_shift)(x, np.clip(y, 0, bits - 1))
+    beyond = np.zeros_like(x) if left else np.where(x < 0, -1, 0).astype(x.dtype)
+    return np.where((y < 0) | (y >= bits), beyond, shifted)
 
 
 _bitwise("BitwiseAnd", "&", np.bitwise_and)
 _bitwise("BitwiseOr", "|", np.bitwise_or)
 _bitwise("BitwiseXor", "^", np.bitwise_xor)
 elementwise("BitwiseNot", lambda n, x: Unary("~", x), lambda n, x: np.invert(x), INTEGERS)
-elementwise("BitShift", _shift, _np_shift, UNSIGNED, arity=(2, 2))
+elementwise("BitShift", _shift, _np_shift, INTEGERS, arity=(2, 2))
 
 
 # ---- functions of one float

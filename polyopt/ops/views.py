@@ -210,7 +210,10 @@ def _define_blocks(node: Node, ins: Ins, outs: Sequence[Value], known: Known) ->
     if node.op == "SpaceToDepth":
         depth = shape_of(x)[1]
         size = static(depth, "the number of channels")
-        at = (n, c % size, h * b + c // (size * b), w * b + c // size % b)
+        if node.attr("mode", "DCR") == "CRD":
+            at = (n, c // (b * b), h * b + c // b % b, w * b + c % b)
+        else:
+            at = (n, c % size, h * b + c // (size * b), w * b + c // size % b)
     elif node.attr("mode", "DCR") == "CRD":
         at = (n, c * (b * b) + h % b * b + w % b, h // b, w // b)
     else:
@@ -224,7 +227,8 @@ def _np_blocks(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
     x, b = array(arrays, 0), int(node.attr("blocksize"))
     n, c, h, w = x.shape
     if node.op == "SpaceToDepth":
-        return [x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b * b, h // b, w // b)]
+        order = (0, 1, 3, 5, 2, 4) if node.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+        return [x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(n, c * b * b, h // b, w // b)]
     if node.attr("mode", "DCR") == "CRD":
         y = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
     else:
