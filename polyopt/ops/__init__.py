@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import contraction, indexing, movement, normalization, pointwise, pooling, reduction, registry, shape, views
+from . import contraction, einsum, indexing, movement, normalization, pointwise, pooling, reduction, registry, resize, shape, views
 from .registry import Definition, Known, Nest, Op, lookup, names, register
 
 __all__ = ["Definition", "Known", "Nest", "Op", "lookup", "names", "register",
-           "contraction", "indexing", "movement", "normalization", "pointwise", "pooling", "reduction", "registry", "shape", "views"]  # fmt: skip
+           "contraction", "einsum", "indexing", "movement", "normalization", "pointwise", "pooling", "reduction", "registry", "resize", "shape", "views"]  # fmt: skip
