@@ -9,8 +9,9 @@ budget, or rests on an index read at run time, is marked as not proven.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import islpy as isl
 
@@ -19,10 +20,10 @@ from ..ir.affine import Affine, Range
 from ..ir.expr import Access, loads, substitute, substitute_access
 from ..ir.loops import Loop, LoopNest
 from ..ir.scop import Scop
-from ..isl_ext import IN, OUT, PARAM, SET, OperationBudget, maps_of, max_operations, sample_map, sample_set, union_maps
+from ..isl_ext import IN, OUT, PARAM, SET, OperationBudget, maps_of, max_operations, sample_map, sample_set
 from .convert import to_aff
-from .deps import compute_private_flow, has_private
-from .legality import kinds
+from .deps import compute_dependences
+from .legality import kinds, private_kinds
 from .nest import Leaf, compute_leaves, guarded_loads
 
 BUDGET = 50_000_000
@@ -61,12 +62,18 @@ class _NotProven(Exception):
 
 
 def certify(scop: Scop, nest: LoopNest, *, budget: int = BUDGET) -> Certificate:
-    """Prove the nest against its Scop (with dependences). Raises `InternalError` with a witness where a claim is false."""
+    """Prove the nest against the Scop that it was lowered from. Raises `InternalError` with a witness where a claim is false.
+
+    Dependences that the Scop does not carry are those of its own schedule.
+    """
+    if scop.dependences is None:
+        scop = compute_dependences(scop)
     leaves = compute_leaves(nest, scop)
+    dependent = cache(lambda: dependent_pairs(scop, leaves))
     claims: tuple[tuple[str, Callable[[], str]], ...] = (
         ("instances", lambda: prove_instances(scop, leaves)),
-        ("order", lambda: prove_order(scop, leaves)),
-        ("parallel", lambda: prove_parallel(scop, leaves)),
+        ("order", lambda: prove_order(scop, dependent)),
+        ("parallel", lambda: prove_parallel(scop, leaves, dependent)),
         ("accesses", lambda: prove_accesses(scop, leaves)),
         ("bounds", lambda: prove_bounds(scop, nest, leaves)),
     )
@@ -113,24 +120,30 @@ def prove_instances(scop: Scop, leaves: list[Leaf]) -> str:
 
 
 # ---- order
-def _pairs(scop: Scop, leaves: list[Leaf]) -> Iterator[tuple[str, isl.Map, Leaf, Leaf]]:
+Pair = tuple[str, isl.Map, Leaf, Leaf]
+
+
+def dependent_pairs(scop: Scop, leaves: list[Leaf]) -> list[Pair]:
     """Each dependence between two leaves that share a loop or are in the wrong order, over loop variable values."""
     by_name: dict[str, list[Leaf]] = {}
     for x in leaves:
         by_name.setdefault(x.instance.statement, []).append(x)
-    runs = {id(x): x.instances() for x in leaves}
-    for kind, deps in kinds(scop, reassociate=scop.label != "bit-identical"):
+    coords = {id(x): x.coordinates() for x in leaves}
+    out: list[Pair] = []
+    # the Scop's own order is what was lowered, so the nest keeps what its private buffers need, be it more than their flow
+    for kind, deps in (*kinds(scop, reassociate=scop.label != "bit-identical"), *private_kinds(scop)):
         for dep in maps_of(deps.intersect_params(scop.context)):
             for a in by_name.get(dep.get_tuple_name(IN), ()):
-                left = dep.apply_domain(runs[id(a)].reverse())
+                left = dep.preimage_domain_multi_aff(coords[id(a)]).intersect_domain(a.domain)
                 if left.is_empty():
                     continue
                 for b in by_name.get(dep.get_tuple_name(OUT), ()):
                     if a.positions[0] < b.positions[0]:
                         continue
-                    pairs = left.apply_range(runs[id(b)].reverse())
+                    pairs = left.preimage_range_multi_aff(coords[id(b)]).intersect_range(b.domain)
                     if not pairs.is_empty():
-                        yield kind, pairs, a, b
+                        out.append((kind, pairs, a, b))
+    return out
 
 
 def find_unordered_pair(active: isl.Map, a: Leaf, b: Leaf, start: int = 0, lane: int | None = None) -> isl.Map | None:
@@ -165,26 +178,14 @@ def _refuse(scop: Scop, kind: str, bad: isl.Map, a: Leaf, b: Leaf, what: str) ->
     raise InternalError(f"{what} breaks a {kind} dependence from {coords(a, x)} to {coords(b, y)} with {params}")
 
 
-def prove_order(scop: Scop, leaves: list[Leaf]) -> str:
+def prove_order(scop: Scop, dependent: Callable[[], list[Pair]]) -> str:
     """All dependences are respected by the nest's sequential order (those among updates of a reduction where the label says so)."""
-    for kind, pairs, a, b in _pairs(scop, leaves):
+    for kind, pairs, a, b in dependent():
         bad = find_unordered_pair(pairs, a, b)
         if bad is not None:
             _refuse(scop, kind, bad, a, b, "the order")
-    _check_private_flow(scop, leaves, "the order", lanes_last=False)
     respected = "all dependences" if scop.label == "bit-identical" else "all dependences but those among updates of a reduction"
     return f"{respected} go forward in time"
-
-
-def _check_private_flow(scop: Scop, leaves: list[Leaf], what: str, lanes_last: bool) -> None:
-    """What is read from private buffers comes from the same writes as in the Scop's order."""
-    if not has_private(scop):
-        return
-    length = max(2 * len(x.loops) + 1 for x in leaves)
-    dates = union_maps([x.order(x.date(length, lanes_last)) for x in leaves], scop.params)
-    lost = compute_private_flow(scop, dates).subtract(compute_private_flow(scop, scop.schedule))
-    if not lost.is_empty():
-        raise InternalError(f"{what} changes what is read from a private buffer: {lost.sample()}")
 
 
 # ---- parallel and vector loops
@@ -192,7 +193,7 @@ def _is_parallel(loop: Loop) -> bool:
     return loop.mark == "parallel" or loop.mark.startswith("bind:block")
 
 
-def prove_parallel(scop: Scop, leaves: list[Leaf]) -> str:
+def prove_parallel(scop: Scop, leaves: list[Leaf], dependent: Callable[[], list[Pair]]) -> str:
     """Parallel loops carry no dependence; vector loops none that the order of vector execution breaks."""
     marked = {id(loop): loop for x in leaves for loop in x.loops if _is_parallel(loop) or loop.mark == "vector"}
     if not marked:
@@ -200,24 +201,23 @@ def prove_parallel(scop: Scop, leaves: list[Leaf]) -> str:
     for loop in marked.values():
         if loop.mark == "vector" and loop.lanes and loop.trip is not None and loop.trip > loop.lanes:
             raise InternalError(f"the vector loop {loop.var} runs {loop.trip} iterations on {loop.lanes} lanes")
-    for kind, pairs, a, b in _pairs(scop, leaves):
+    for kind, pairs, a, b in dependent():
         active = pairs
         for d, loop in enumerate(a.loops):
             if d >= len(b.loops) or a.positions[d] != b.positions[d]:
                 break
             bad = None
             if _is_parallel(loop):
-                bad = _carried(active, d)
+                # each iteration has private buffers of its own
+                bad = None if kind.startswith("private") else _carried(active, d)
             elif loop.mark == "vector":
                 # all lanes run one statement before the next, and it reads all lanes before it writes any
-                bad = find_unordered_pair(active, a, b, d + 1, d if kind == "anti" and a is b else None)
+                bad = find_unordered_pair(active, a, b, d + 1, d if kind.endswith("anti") and a is b else None)
             if bad is not None:
                 _refuse(scop, kind, bad, a, b, f"the {loop.mark} loop {loop.var}")
             active = active.equate(IN, d, OUT, d)
     for x in leaves:
         _check_private(scop, x)
-    if any(loop.mark == "vector" for loop in marked.values()):
-        _check_private_flow(scop, leaves, "vector execution", lanes_last=True)
     count = sum(_is_parallel(loop) for loop in marked.values())
     return f"{count} parallel and {len(marked) - count} vector loops carry no dependence"
 

@@ -84,20 +84,19 @@ def compute_dependences(scop: Scop) -> Scop:
 def _value_based(scop: Scop) -> Dependences:
     w = _writes(scop)
     flow, reduction = _split_reduction(scop, _flow_of(scop, reads(scop), w))
-    p = w.outside(private_cells(scop))
-    anti = _flow(scop, sink=p.all(), may=_loads(scop), kill=p.must).get_may_dependence()
-    # a dependence into an update is also a flow dependence, through the cell that the update reads
-    output = _flow_of(scop, p.must.union(p.may), p)
+    cells = private_cells(scop)
+    anti, output = _anti_output(scop, reads(scop, own_cell=False).subtract_range(cells), w.outside(cells))
     return _clean(scop, flow, anti, output, reduction)
 
 
-def _flow_of(scop: Scop, sink: isl.UnionMap, w: _Accesses, order: isl.Schedule | isl.UnionMap | None = None) -> isl.UnionMap:
+def _anti_output(scop: Scop, loads: isl.UnionMap, w: _Accesses) -> tuple[isl.UnionMap, isl.UnionMap]:
+    anti = _flow(scop, sink=w.all(), may=loads, kill=w.must).get_may_dependence()
+    # a dependence into an update is also a flow dependence, through the cell that the update reads
+    return anti, _flow_of(scop, w.must.union(w.may), w)
+
+
+def _flow_of(scop: Scop, sink: isl.UnionMap, w: _Accesses, order: isl.Schedule | None = None) -> isl.UnionMap:
     return _flow(scop, sink, must=w.must, may=w.update.union(w.may), order=order).get_may_dependence()
-
-
-def _loads(scop: Scop) -> isl.UnionMap:
-    """The reads that later writes must wait for."""
-    return reads(scop, own_cell=False).subtract_range(private_cells(scop))
 
 
 def _flow(
@@ -106,7 +105,7 @@ def _flow(
     must: isl.UnionMap | None = None,
     may: isl.UnionMap | None = None,
     kill: isl.UnionMap | None = None,
-    order: isl.Schedule | isl.UnionMap | None = None,
+    order: isl.Schedule | None = None,
 ) -> isl.UnionFlow:
     info = isl.UnionAccessInfo.from_sink(sink.intersect_params(scop.context))
     if must is not None:
@@ -115,8 +114,6 @@ def _flow(
         info = info.set_may_source(may)
     if kill is not None:
         info = info.set_kill(kill)
-    if isinstance(order, isl.UnionMap):
-        return info.set_schedule_map(order).compute_flow()
     return info.set_schedule(scop.schedule if order is None else order).compute_flow()
 
 
@@ -144,13 +141,14 @@ def _memory_based(scop: Scop) -> Dependences:
     order = scop.schedule.get_map()
     before = order.lex_lt_union_map(order)
     w = _writes(scop)
-    p = w.outside(private_cells(scop))
+    cells = private_cells(scop)
+    p = w.outside(cells)
 
     def pairs(a: isl.UnionMap, b: isl.UnionMap) -> isl.UnionMap:
         return a.apply_range(b.reverse()).intersect(before).intersect_params(scop.context)
 
     flow, reduction = _split_reduction(scop, pairs(w.all(), reads(scop)))
-    return _clean(scop, flow, pairs(_loads(scop), p.all()), pairs(p.all(), p.must.union(p.may)), reduction)
+    return _clean(scop, flow, pairs(reads(scop, own_cell=False).subtract_range(cells), p.all()), pairs(p.all(), p.must.union(p.may)), reduction)
 
 
 def _clean(scop: Scop, *parts: isl.UnionMap) -> Dependences:
@@ -158,18 +156,20 @@ def _clean(scop: Scop, *parts: isl.UnionMap) -> Dependences:
     return Dependences(*(p.coalesce().align_params(space) for p in parts))
 
 
-def compute_private_flow(scop: Scop, order: isl.Schedule | isl.UnionMap, among: isl.UnionSet | None = None) -> isl.UnionMap:
-    """The flow through private buffers in a given order (a tree or dates), updates of one reduction among themselves left out.
+def compute_private_flow(scop: Scop, order: isl.Schedule) -> isl.UnionMap:
+    """The flow through private buffers in a given order, updates of one reduction among themselves left out."""
+    cells = private_cells(scop)
+    flow = _flow_of(scop, reads(scop).intersect_range(cells), _writes(scop).within(cells), order)
+    return _split_reduction(scop, flow)[0]
 
-    `among`: only these instances.
+
+def compute_private_order(scop: Scop) -> tuple[isl.UnionMap, isl.UnionMap]:
+    """The anti and output dependences through private buffers, which `Dependences` leaves out.
+
+    An order that respects them too keeps the flow through these buffers; one that does not may still keep it.
     """
     cells = private_cells(scop)
-    every = reads(scop).intersect_range(cells)
-    w = _writes(scop).within(cells)
-    if among is not None:
-        every = every.intersect_domain(among)
-        w = _Accesses(*(u.intersect_domain(among) for u in (w.must, w.update, w.may)))
-    return _split_reduction(scop, _flow_of(scop, every, w, order))[0]
+    return _anti_output(scop, reads(scop, own_cell=False).intersect_range(cells), _writes(scop).within(cells))
 
 
 def compute_live_in(scop: Scop) -> isl.UnionMap:

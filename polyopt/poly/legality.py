@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 import islpy as isl
 
-from ..errors import IllegalSchedule, InternalError
+from ..errors import IllegalSchedule, InternalError, ScheduleError
 from ..ir.scop import Dependences, Scop, Violation
-from ..isl_ext import maps_of
-from .deps import compute_private_flow, has_private
+from ..isl_ext import OperationBudget, maps_of, max_operations
+from .deps import BUDGET, compute_private_flow, compute_private_order, has_private
 from .order import compute_dates, find_unordered
 from .witness import describe
 
@@ -38,6 +38,14 @@ def kinds(scop: Scop, reassociate: bool) -> Iterator[tuple[str, isl.UnionMap]]:
             yield kind, u
 
 
+def private_kinds(scop: Scop) -> Iterator[tuple[str, isl.UnionMap]]:
+    """The anti and output dependences through private buffers, by kind."""
+    if has_private(scop):
+        for kind, deps in zip(("private anti", "private output"), compute_private_order(scop)):
+            if not deps.is_empty():
+                yield kind, deps
+
+
 def find_violation(scop: Scop, new: isl.Schedule, reassociate: bool) -> tuple[str, isl.Map] | None:
     """Some dependences that the new schedule breaks, with their kind; None where it is legal."""
     order = new.get_map()
@@ -46,7 +54,8 @@ def find_violation(scop: Scop, new: isl.Schedule, reassociate: bool) -> tuple[st
         bad = find_unordered(deps, dates)
         if bad is not None:
             return kind, bad
-    if has_private(scop):
+    broken = next((x for _, deps in private_kinds(scop) if (x := find_unordered(deps, dates)) is not None), None)
+    if broken is not None:
         lost = compute_private_flow(scop, new).subtract(compute_private_flow(scop, scop.schedule))
         if not lost.is_empty():
             return "private flow", maps_of(lost)[0]
@@ -59,8 +68,15 @@ def is_legal(scop: Scop, new: isl.Schedule, *, reassociate: bool = False) -> boo
 
 
 def check_schedule(old: Scop, new_schedule: isl.Schedule, step: str, *, reassociate: bool = False, repair: Repair | None = None) -> None:
-    """Refuse a new schedule that breaks a dependence of `old`. `step` is the verb as the user wrote it; `repair` is asked on failure."""
-    found = find_violation(old, new_schedule, reassociate)
+    """Refuse a new schedule that breaks a dependence of `old`, or that isl cannot prove legal within its budget.
+
+    `step` is the verb as the user wrote it; `repair` is asked on failure.
+    """
+    try:
+        with max_operations(BUDGET):
+            found = find_violation(old, new_schedule, reassociate)
+    except OperationBudget:
+        raise ScheduleError(f"{step}: too complex to be proven legal within {BUDGET} isl operations; use fewer tile levels") from None
     if found is not None:
         refuse(old, found[0], found[1], new_schedule.get_map(), step, repair)
 
@@ -171,21 +187,15 @@ def find_vector_violation(scop: Scop, band: isl.ScheduleNode, member: int, reass
 
     One statement reads all lanes before it writes any, so an anti dependence from a lane to a later lane of the same statement holds.
     """
-    domain = band.get_domain()
     outer, full = vector_order(band, member, lanes)
     outer_dates, full_dates = compute_dates(outer), compute_dates(full)
-    for kind, deps in kinds(scop, reassociate):
-        active = active_at(band, deps.intersect_domain(domain).intersect_range(domain))
-        for m in maps_of(active):
+    for kind, deps in (*kinds(scop, reassociate), *private_kinds(scop)):
+        for m in maps_of(active_at(band, deps)):
             one_statement = m.get_tuple_name(isl.dim_type.in_) == m.get_tuple_name(isl.dim_type.out)
-            dates = full_dates if kind == "anti" and one_statement else outer_dates
+            dates = full_dates if kind.endswith("anti") and one_statement else outer_dates
             bad = find_unordered(m.to_union_map(), dates)
             if bad is not None:
                 return kind, bad
-    if has_private(scop):
-        lost = compute_private_flow(scop, full, domain).subtract(compute_private_flow(scop, scop.schedule, domain))
-        if not lost.is_empty():
-            return "private flow", maps_of(lost)[0]
     return None
 
 

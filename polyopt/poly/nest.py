@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import islpy as isl
 
 from ..errors import InternalError
-from ..ir.affine import Affine, affine
 from ..ir.expr import Expr, Load, Select
 from ..ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode
 from ..ir.scop import Scop
@@ -36,24 +35,13 @@ class Leaf:
         """Where variables and parameters stand in an `Aff` over `domain`."""
         return loop_columns(self.domain, self.loops)
 
-    def date(self, length: int, lanes_last: bool = False) -> list[Affine]:
-        """The date in the loop variables, padded to a length. `lanes_last`: variables of vector loops come after everything inside."""
-        out = [affine(self.positions[0])]
-        lanes: list[Affine] = []
-        for loop, p in zip(self.loops, self.positions[1:], strict=True):
-            (lanes if lanes_last and loop.mark == "vector" else out).append(affine(loop.var))
-            out.append(affine(p))
-        return out + lanes + [affine(0)] * (length - len(out) - len(lanes))
+    def coordinates(self) -> isl.MultiAff:
+        """The statement instance as a function of the loop variables."""
+        return to_multi_aff(self.instance.coords, self.domain.get_space(), self.instance.statement, self.cols)
 
     def instances(self) -> isl.Map:
         """Loop variable values → statement instance."""
-        coords = to_multi_aff(self.instance.coords, self.domain.get_space(), self.instance.statement, self.cols)
-        return isl.Map.from_multi_aff(coords).intersect_domain(self.domain)
-
-    def order(self, values: list[Affine]) -> isl.Map:
-        """Statement instance → values of expressions in the loop variables, such as its date."""
-        dates = isl.Map.from_multi_aff(to_multi_aff(values, self.domain.get_space(), None, self.cols))
-        return self.instances().reverse().apply_range(dates)
+        return isl.Map.from_multi_aff(self.coordinates()).intersect_domain(self.domain)
 
 
 def loop_columns(domain: isl.Set, loops: tuple[Loop, ...]) -> Columns:
