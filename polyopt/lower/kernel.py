@@ -22,7 +22,7 @@ from ..ops.registry import Nest
 from ..ops.structure import define, factors, is_identity, map_accesses, rename_iters, simplify_nest
 from .collapse import collapse
 from .inline import merge_nests
-from .physical import border_nests, drop_single, place_nests, split_blocks
+from .physical import border_nests, drop_single, is_noop, place_nests, split_blocks
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def lower_group(plan: Plan, group: Group) -> Kernel:
             placed += place_nests(border_nests(v, dtype, shape, storage[v]), storage, graph)
     if not any(factors(n) for n in placed):
         placed = split_blocks(placed)
-    placed = tuple(simplify_nest(drop_single(n)) for n in placed)
+    placed = tuple(n for n in (simplify_nest(drop_single(n)) for n in placed) if not is_noop(n))
     return _canonical(group, graph, placed, _buffers(graph, group, storage, local_types))
 
 

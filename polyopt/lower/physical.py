@@ -19,13 +19,13 @@ from ..ops.structure import droppable, factors, map_accesses, padding_tests, sim
 
 
 def place_nests(nests: Sequence[Nest], storage: Mapping[str, Storage], graph: Graph) -> tuple[Nest, ...]:
-    """The nests over buffers; no-op copies are dropped and tests that zeros make needless are gone."""
-    out = []
-    for n in nests:
-        n = simplify_nest(map_accesses(_without_tests(n, storage, graph), lambda a: _placed(a, storage)))
-        if not (isinstance(n.expr, Load) and n.reduction is None and n.expr.access == n.write):
-            out.append(n)
-    return tuple(out)
+    """The nests over buffers, without the tests that zeros make needless."""
+    return tuple(simplify_nest(map_accesses(_without_tests(n, storage, graph), lambda a: _placed(a, storage))) for n in nests)
+
+
+def is_noop(n: Nest) -> bool:
+    """Whether the nest copies elements onto themselves."""
+    return isinstance(n.expr, Load) and n.reduction is None and n.expr.access == n.write
 
 
 def _placed(a: Access, storage: Mapping[str, Storage]) -> Access:
