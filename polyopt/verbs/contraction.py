@@ -108,7 +108,7 @@ def apply(scop: Scop, u: Update, target: Target) -> Scop:
     """Schedule a recognised update and the statements around it."""
     lanes = max(1, target.lanes(_itemsize(scop, u)))
     scop = pack_constants(scop, u, target, lanes)
-    u = replace(u, statement=scop.statement(u.statement.name))
+    u = find_update(scop, target) or u
     tile = _tile(scop, u, target, lanes)
     plan = _Plan(scop, u, tile, lanes, target)
     step = Step("contract", (u.statement.name,), tuple(sorted(tile.items())))
@@ -128,7 +128,7 @@ def _tile(scop: Scop, u: Update, target: Target, lanes: int) -> dict[str, int]:
         return Dim(i, u.extents[i], operands, i not in u.coupled)
 
     others = [dim(i) for i in u.results if i != u.vector]
-    return choose_tile(dim(u.vector), others, target, lanes)
+    return choose_tile(dim(u.vector), others, target, lanes, _blocking(u.statement.write, u.vector))
 
 
 # ---- constants packed at compile time
@@ -181,11 +181,15 @@ def reduction_order(scop: Scop, u: Update) -> tuple[str, ...]:
 
 def _block(u: Update, it: str) -> int:
     """The block size d where some load has floor(it / d) in an index; 0 where there is none."""
-    for x in u.statement.loads():
-        for index in x.access.affine_indices():
-            for atom, _ in index.terms:
-                if isinstance(atom, FloorDiv) and atom.num == var(it):
-                    return atom.den
+    return next((b for x in u.statement.loads() if (b := _blocking(x.access, it))), 0)
+
+
+def _blocking(a: Access, it: str) -> int:
+    """The block size d where an index of the access has floor(it / d); 0 where none has."""
+    for index in a.affine_indices():
+        for atom, _ in index.terms:
+            if isinstance(atom, FloorDiv) and atom.num == var(it):
+                return atom.den
     return 0
 
 

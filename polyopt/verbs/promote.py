@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from ..errors import InternalError, ScheduleError
-from ..ir.affine import Affine, Range, affine, var
+from ..ir.affine import Affine, FloorDiv, Range, affine, var
 from ..ir.expr import Access, Expr, Load, rewrite
 from ..ir.scop import Scop, Statement, Step
 from ..ir.tensor import Tensor
@@ -25,6 +25,7 @@ from ..poly.convert import columns, from_aff, to_aff, to_multi_aff
 from .tree import Chain, Leaf, Member, Tree, chains, edit, find_chain, loops, read_tree, sequence, split_chain, statements_below, write_tree
 
 Layout = Sequence[Affine]
+TRANSPOSE_BLOCK = 16  # elements of the read direction that a transposing copy finishes at a time: one cache line of float32
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def promote(
         raise ScheduleError("promote: name the loop below which the buffer lives with at=…")
     chain = find_chain(scop, "promote", [at], of)
     above = _members_above(scop, chain, chain.index(at) + 1)
-    inner, below = split_inside(scop, chain, chain.index(at) + 1)
+    _, below = split_inside(scop, chain, chain.index(at) + 1)
     used = [n for n in statements_below(below) if any(a.tensor == tensor for s in [scop.statement(n)] for a in (s.write, *s.reads()))]
     box = footprint_box(scop, tensor, used, above)
     source = scop.tensor(tensor)
@@ -178,7 +179,7 @@ def promote(
     extra = [s for s in (load, store) if s is not None]
     statements = tuple(cells.rewritten(s) if s.name in used else s for s in scop.statements)
     new = replace(scop, statements=(*statements, *extra), tensors=(*scop.tensors, local), dependences=None)
-    nest = {s.name: _copy_nest(new, s, len(above), box, lanes, scope) for s in extra}
+    nest = {s.name: _copy_nest(new, s, len(above), box, physical, lanes, scope) for s in extra}
     parts: list[Tree] = [nest[load.name]] if load is not None else []
     parts.append(below)
     if store is not None:
@@ -309,27 +310,32 @@ class _Cells:
         return replace(s, write=write, expr=rewrite(s.expr, visit))
 
 
-def _copy_nest(scop: Scop, s: Statement, n: int, box: Box, lanes: int, scope: str) -> Tree:
-    """The loops of a copy statement over the cell, in the tensor's order; register copies are written out."""
-    members: list[Member] = []
+def _copy_nest(scop: Scop, s: Statement, n: int, box: Box, physical: Sequence[Affine], lanes: int, scope: str) -> Tree:
+    """The loops of a copy statement over the cell: blocks of the layout first, then the tensor's order; register copies are written out.
+
+    Where the layout transposes, the innermost dim is split so that the lines read stay in cache until they are used up.
+    """
     mark = "unroll" if scope == "registers" else ""
+    last = len(box.extent) - 1
+    strips: list[Member] = []
+    points: list[Member] = []
     for d, extent in enumerate(box.extent):
         it = s.iters[n + d]
+        start = var(it) - box.offset[d]
+        width = next((a.den for x in physical for a, _ in x.terms if isinstance(a, FloorDiv) and a.num == var(f"d{d}")), 0)
+        if 0 < width < extent and scope != "registers":
+            strips.append(make_member(scop, f"t{it}", {s.name: start // width}))
         if extent == 1:
             continue
-        last = d == len(box.extent) - 1
-        if last and lanes > 1:
+        if d == last and lanes > 1:
             if extent > lanes:
-                members.append(make_member(scop, f"t{it}", {s.name: (var(it) - _aligned(box, d, n)) // lanes}, mark))
-            members.append(make_member(scop, it, {s.name: var(it)}, f"vector:{lanes}"))
-        else:
-            members.append(make_member(scop, it, {s.name: var(it)}, mark))
-    return loops(members, Leaf((s.name,)))
-
-
-def _aligned(box: Box, d: int, n: int) -> Affine:
-    """The box's offset where strips must start there, so that strips never straddle two register vectors."""
-    return box.offset[d]
+                points.append(make_member(scop, f"s{it}", {s.name: start // lanes}, mark))
+            points.append(make_member(scop, it, {s.name: var(it)}, f"vector:{lanes}"))
+            continue
+        if d == last and physical[-1].names() != {f"d{last}"} and extent > TRANSPOSE_BLOCK and scope != "registers":
+            strips.append(make_member(scop, f"s{it}", {s.name: start // TRANSPOSE_BLOCK}))
+        points.append(make_member(scop, it, {s.name: var(it)}, mark))
+    return loops([*strips, *points], Leaf((s.name,)))
 
 
 def _with_copies(

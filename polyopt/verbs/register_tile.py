@@ -27,13 +27,18 @@ class Dim:
     tileable: bool = True
 
 
-def choose_tile(vector: Dim, others: Sequence[Dim], target: Target, lanes: int) -> dict[str, int]:
-    """The tile size of each result iterator (in elements; the vector iterator's is a multiple of `lanes`)."""
+def choose_tile(vector: Dim, others: Sequence[Dim], target: Target, lanes: int, block: int = 0) -> dict[str, int]:
+    """The tile size of each result iterator (in elements; the vector iterator's is a multiple of `lanes`).
+
+    `block`: the results are stored in blocks of this many elements along the vector; a tile then covers whole blocks or a whole part of one.
+    """
     registers = target.isa.registers
     best: tuple[float, int, dict[str, int]] | None = None
     strips = -(-vector.extent // lanes)
     inner = [d for d in reversed(others) if d.tileable and d.extent > 1][:2]
     for q in range(1, min(4, strips) + 1):
+        if block and (q * lanes) % block and block % (q * lanes):
+            continue
         limit = (registers - 1 - q) // q if registers > 2 * q else 1
         for tile in _tiles(inner, limit):
             p = prod(tile.values())
