@@ -34,7 +34,8 @@ def _mix(j: int, n: int) -> Array:
     z = z * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    mixed: Array = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 def emit_example(program: Program) -> str:

@@ -17,7 +17,7 @@ from polyopt.errors import ArgumentError, InternalError, UserError
 from polyopt.ir.source import Source
 
 from .arrays import Array, address, aligned_empty, dense_input, dense_output, numpy_dtype, overlaps
-from .shapes import bind_dims
+from .shapes import bind_dims, check_dims
 
 _READ = ("input", "constant")
 _SHAPES_KEPT = 256
@@ -141,7 +141,7 @@ class CompiledKernel:
             if name not in named:
                 raise ArgumentError(f"kernel {entry}: argument {name!r} is missing; it takes {', '.join(names)}")
             values.append(named[name])
-        return tuple(values), given
+        return tuple(values), check_dims(self.source.params, given)
 
     def _bind(self, key: Any, arrays: list[Array], given: Mapping[str, Any]) -> tuple[int, ...]:
         values = bind_dims(self.source.params, self._expected, [x.shape for x in arrays], given)

@@ -29,7 +29,7 @@ def bind_dims(
             raise ArgumentError(
                 f"{name}: expected shape {shape_text(want)}, which has {len(want)} axes, got {shape_text(have)}, which has {len(have)}"
             )
-    values = _given(dims, given or {})
+    values = check_dims(dims, given or {})
     sizes = [(e, int(n)) for (_, want), have in zip(expected, actual) for e, n in zip(want, have) if not e.is_const]
     progress = True
     while progress and len(values) < len(dims):
@@ -45,7 +45,8 @@ def bind_dims(
     return values
 
 
-def _given(dims: Sequence[str], given: Mapping[str, int]) -> dict[str, int]:
+def check_dims(dims: Sequence[str], given: Mapping[str, int]) -> dict[str, int]:
+    """Values for dims by name, as ints; raises ArgumentError for a name that is no dim and a value that is no size."""
     for name, value in given.items():
         if name not in dims:
             raise ArgumentError(f"there is no dim {name!r}: the dims are {', '.join(dims) or 'none'}")
@@ -72,5 +73,5 @@ def _check(name: str, want: Sequence[Affine], have: Sequence[int], values: Mappi
         expected = expr.evaluate(values)
         if expected != size:
             bound = ", ".join(f"{n} = {values[n]}" for n in sorted(expr.names()))
-            why = f" ({expr} with {bound})" if bound else ""
+            why = f" ({bound})" if str(expr) in expr.names() else f" ({expr} with {bound})" if bound else ""
             raise ArgumentError(f"{name}: expected shape {shape_text(want)}, got {shape_text(have)}: axis {axis} is {size}, expected {expected}{why}")
