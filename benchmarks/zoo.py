@@ -1,7 +1,7 @@
 """Models of well-known architectures with seeded weights, built with onnx alone.
 
-`build(name)` gives a ModelProto, `python -m benchmarks.zoo NAME -o FILE` writes it. Weights are drawn so that activations keep their
-size through the network; the graphs are what exporters write (batch norm apart, GELU and attention as small operators).
+`build(name)` gives a ModelProto, `python -m benchmarks.zoo NAME -o FILE` writes it. Weights are drawn so that activations keep
+their size through the network; the graphs are what exporters write (batch norm apart, GELU and attention as small operators).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Writer:
     def weight(self, array: np.ndarray[Any, Any]) -> str:
         """A weight with these values."""
         name = f"w{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def constant(self, value: Any, dtype: Any = np.float32) -> str:

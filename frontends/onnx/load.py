@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, version_converter
 

@@ -75,11 +75,25 @@ def _slice(node: Node, builder: Builder) -> list[Node]:
     if "starts" in node.attrs:
         starts, ends = node.attrs["starts"], node.attrs.get("ends", ())
         axes = node.attrs.get("axes", tuple(range(len(starts))))
-        if not len(starts) == len(ends) == len(axes):
-            raise ModelError(f"node {node.name!r} (Slice): starts, ends and axes have different lengths")
         for position, what, values in ((1, "starts", starts), (2, "ends", ends), (3, "axes", axes)):
             node = with_input(node, position, builder.ints(node, what, values))
+    for position in (1, 2):
+        node = _far(node, position, builder)
     return [without_attrs(node, "starts", "ends", "axes")]
+
+
+_ENDLESS = 10**9  # what some exporters write for "to the end"; no dim of a real tensor is that large
+_FAR = 2**31 - 1
+
+
+def _far(node: Node, position: int, builder: Builder) -> Node:
+    """Bounds of a Slice that lie beyond every tensor become the one value that means so."""
+    name = input_or(node, position)
+    array = builder.array(name) if name else None
+    if array is None or array.dtype.kind != "i" or not (np.abs(array.astype(np.float64)) >= _ENDLESS).any():
+        return node
+    far = np.where(array >= _ENDLESS, _FAR, np.where(array <= -_ENDLESS, -_FAR, array)).astype(array.dtype)
+    return with_input(node, position, builder.constant(f"{node.name}/bounds", far))
 
 
 def _pad(node: Node, builder: Builder) -> list[Node]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import onnx
+import onnx.inliner
 from onnx import AttributeProto, ModelProto
 
 from polyopt.errors import ModelError
@@ -41,8 +42,8 @@ def read_onnx(source: Source, dims: Mapping[str, int] | None = None) -> Graph:
     check_input_types(model, stored)
     values, inputs = _inputs(model, stored, dims or {})
     _expand(model)
-    check_nodes(model)
     _refuse_unsupported(model, loaded)
+    check_nodes(model)
     builder = _builder(model, loaded)
     nodes = _nodes(model, loaded, builder)
     constants = builder.constants
@@ -83,7 +84,7 @@ def _is_known(node: onnx.NodeProto, opset: int) -> bool:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain:
         return lookup(node.op_type, domain) is not None
-    if opset < BEFORE.get(node.op_type, 0):
+    if opset < BEFORE.get(node.op_type, 0) or not onnx.defs.has(node.op_type, opset, ""):
         return False
     return node.op_type in VANISHING or lookup(RENAMED.get(node.op_type, node.op_type)) is not None
 
@@ -113,7 +114,7 @@ def _inline_bodies(model: ModelProto, wanted: list[tuple[str, str]]) -> bool:
     before = [(n.op_type, n.name) for n in model.graph.node]
     try:
         done = onnx.inliner.inline_selected_functions(model, wanted, exclude=False, inline_schema_functions=True)
-    except Exception:  # onnx cannot build the body: the operator stays and is reported as unsupported
+    except (RuntimeError, onnx.shape_inference.InferenceError):  # onnx cannot build the body: the operator stays and is reported as unsupported
         return False
     if [(n.op_type, n.name) for n in done.graph.node] == before:
         return False
@@ -187,9 +188,7 @@ def _nodes(model: ModelProto, loaded: Loaded, builder: Builder) -> list[Node]:
     return out
 
 
-def _outputs_by_nodes(
-    nodes: list[Node], outputs: tuple[str, ...], given: set[str], builder: Builder
-) -> tuple[list[Node], dict[str, Array]]:
+def _outputs_by_nodes(nodes: list[Node], outputs: tuple[str, ...], given: set[str], builder: Builder) -> tuple[list[Node], dict[str, Array]]:
     """Let a node write each output: a constant that is an output gets another name and an Identity."""
     constants = dict(builder.constants)
     for o in outputs:

@@ -7,6 +7,7 @@ topological order. Cycles, values written twice and values that nothing writes a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
@@ -194,9 +195,8 @@ def _first_bad(model: ModelProto, error: Exception) -> str:
         low, high = (low, middle) if fails(middle) else (middle, high)
     bad = nodes[high - 1] if nodes else None
     text = " ".join(str(fails(high) or error).split())
-    for noise in ("[ShapeInferenceError]", "[TypeInferenceError]", "Inference error(s):"):
-        text = text.replace(noise, "")
-    text = " ".join(text.split()).removeprefix(f"(op_type:{bad.op_type if bad else ''}):").removeprefix("(op_type:").strip()
+    text = re.sub(r"\[\w+Error\]|Inference error\(s\):|\(op_type:[^()]*\):?", "", text)
+    text = " ".join(text.split())
     return f"node {bad.name!r} ({bad.op_type}) is ill-typed: {text}" if bad else f"the model is ill-typed: {text}"
 
 

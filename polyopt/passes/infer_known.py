@@ -17,7 +17,7 @@ from ..ir.affine import Affine, affine
 from ..ir.graph import Node, Shape, Value
 from ..ops.registry import Array, Known, Op
 
-MOST_ELEMENTS = 1 << 16  # of the values that are computed here; simplify folds larger ones
+MOST_ELEMENTS = 1 << 13  # of the values that are computed here; simplify folds larger ones
 RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"})
 
 Partial = Callable[[Node, Sequence[Array | None], Sequence[Value | None], Sequence[Shape | None]], "Sequence[Array] | None"]
