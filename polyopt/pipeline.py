@@ -16,11 +16,11 @@ import numpy as np
 from polyopt.codegen.c import emit_kernel
 
 from .errors import InternalError, UserError
+from .ir.affine import affine, var
 from .ir.graph import Graph, Group, Plan
 from .ir.loops import LoopNest
 from .ir.program import Arg, KernelCall, Port, Program
 from .ir.scop import Scop
-from .ir.affine import affine, var
 from .ir.source import Source
 from .ir.tensor import Tensor
 from .ir.text import to_text

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import ModelError
-from ..ir.affine import Affine, FloorDiv, Range, affine, var
-from ..ir.expr import Access, Binary, Expr, Load, loads, rewrite, rewrite_access, substitute, substitute_access, walk
+from ..ir.affine import Affine, AffineLike, FloorDiv, Range, affine, var
+from ..ir.expr import Access, Binary, Expr, Load, loads, rewrite, rewrite_access, substitute, walk
 from ..ir.graph import Graph, Node, Shape, Value
 from .registry import Definition, Nest, Op, lookup
 
@@ -35,10 +35,37 @@ def define(graph: Graph, node: Node) -> Definition | None:
         return None
     ins = [graph.values[i] if i else None for i in node.inputs]
     outs = [graph.values[o] if o else Value("", None, None) for o in node.outputs]
+    dims = {n for v in (*ins, *outs) if v is not None for d in v.shape or () for n in d.names()}
+    apart = {n: f"{n}__dim" for n in dims}  # a dim may have the name of an iterator
     try:
-        return op.define(node, ins, outs, graph.constants)
+        d = op.define(node, [v and _with_dims(v, apart) for v in ins], [_with_dims(v, apart) for v in outs], graph.constants)
     except ModelError as e:
         raise ModelError(f"node {node.name!r} ({node.op}): {e}") from e
+    if not dims:
+        return d
+    back = {v: k for k, v in apart.items()}
+    locals_ = tuple(replace(t, shape=tuple(x.substitute(back) for x in t.shape)) for t in d.locals)
+    return Definition(tuple(_dims_back(n, back) for n in d.nests), locals_)
+
+
+def _with_dims(v: Value, names: Mapping[str, str]) -> Value:
+    return v if v.shape is None or not names else replace(v, shape=tuple(d.substitute(names) for d in v.shape))
+
+
+def _dims_back(n: Nest, back: Mapping[str, str]) -> Nest:
+    """The nest with the dims' own names, and other names for iterators that are called like a dim."""
+    dims = set(back.values())
+    taken = dims | {i for i, _ in n.iters}
+    fresh: dict[str, str] = {}
+    for i, _ in n.iters:
+        if i in dims:
+            fresh[i] = next(c for k in range(1, len(taken) + 2) if (c := i + "_" * k) not in taken)
+            taken.add(fresh[i])
+    names = {**fresh, **back}
+    return Nest(
+        tuple((fresh.get(i, i), e.substitute(back)) for i, e in n.iters), substitute_all(n.write, names),
+        substitute(n.expr, names), n.reduction, tuple(c.substitute(names) for c in n.where),
+    )  # fmt: skip
 
 
 # ---- boxes and index maps
@@ -285,8 +312,7 @@ def rename_iters(nest: Nest, values: Mapping[str, str]) -> Nest:
         return nest
     return Nest(
         tuple((values.get(n, n), e) for n, e in nest.iters),
-        rewrite_access(substitute_access(nest.write, values), lambda e: None),
-        substitute(nest.expr, values), nest.reduction, tuple(c.substitute(values) for c in nest.where),
+        substitute_all(nest.write, values), substitute(nest.expr, values), nest.reduction, tuple(c.substitute(values) for c in nest.where),
     )  # fmt: skip
 
 
@@ -295,13 +321,14 @@ def with_iters(nest: Nest, iters: tuple[tuple[str, Affine], ...], values: Mappin
     ranges = ranges_of(iters)
     out = replace(
         nest, iters=iters, expr=substitute(nest.expr, values), where=tuple(c.substitute(values).simplify(ranges) for c in nest.where),
-        write=_indirect(substitute_access(nest.write, values), values),
+        write=substitute_all(nest.write, values),
     )  # fmt: skip
     return simplify_nest(out)
 
 
-def _indirect(a: Access, values: Mapping[str, Affine]) -> Access:
-    return Access(a.tensor, tuple(substitute(x, values) if isinstance(x, Expr) else x for x in a.indices))
+def substitute_all(a: Access, values: Mapping[str, AffineLike]) -> Access:
+    """Replace iterators in all indices of an access, indirect ones included."""
+    return Access(a.tensor, tuple(substitute(x, values) if isinstance(x, Expr) else x.substitute(values) for x in a.indices))
 
 
 def simplify_nest(nest: Nest) -> Nest:
