@@ -128,7 +128,17 @@ def _tile(scop: Scop, u: Update, target: Target, lanes: int) -> dict[str, int]:
         return Dim(i, u.extents[i], operands, i not in u.coupled)
 
     others = [dim(i) for i in u.results if i != u.vector]
-    return choose_tile(dim(u.vector), others, target, lanes, _blocking(u.statement.write, u.vector))
+    return choose_tile(dim(u.vector), others, target, lanes, _blocking(u.statement.write, u.vector), _taps(u))
+
+
+def _taps(u: Update) -> int:
+    """Steps of the innermost reduced iterator to write out: a short window that slides along a vector operand shares its loads."""
+    order = reduction_order(u)
+    if not order or u.coupled or u.extents[order[-1]] > 4:
+        return 1
+    rows = {i for i in u.results if i != u.vector}
+    slides = any(order[-1] in x.names() and rows & x.names() for load in u.vector_loads for x in load.access.affine_indices())
+    return u.extents[order[-1]] if slides else 1
 
 
 # ---- constants packed at compile time
@@ -152,7 +162,7 @@ def pack_constants(scop: Scop, u: Update, target: Target, lanes: int) -> Scop:
 
 def _relayout(scop: Scop, u: Update, a: Access, t: Tensor, width: int, sizes: dict[str, int]) -> Scop:
     v = u.vector
-    order = [i for i in u.results if i in sizes and i != v] + [i for i in reduction_order(scop, u) if i in sizes]
+    order = [i for i in u.results if i in sizes and i != v] + [i for i in reduction_order(u) if i in sizes]
     blocks = -(-sizes[v] // width)
     shape = (affine(blocks), *(affine(sizes[i]) for i in order), affine(width))
     indices = (var(v) // width, *(var(i) for i in order), var(v) % width)
@@ -170,10 +180,11 @@ def _relayout(scop: Scop, u: Update, a: Access, t: Tensor, width: int, sizes: di
         return replace(s, expr=rewrite(s.expr, visit))
 
     tensors = tuple(packed if x.name == t.name else x for x in scop.tensors)
-    return replace(scop, tensors=tensors, statements=tuple(turn(s) for s in scop.statements), dependences=None)
+    # a constant is never written, so no dependence goes through it and those known remain
+    return replace(scop, tensors=tensors, statements=tuple(turn(s) for s in scop.statements))
 
 
-def reduction_order(scop: Scop, u: Update) -> tuple[str, ...]:
+def reduction_order(u: Update) -> tuple[str, ...]:
     """The reduced iterators, outermost first: an iterator that walks inside a block of the broadcast operand goes innermost."""
     blocked = [i for i in u.reduced if _block(u, i)]
     return (*(i for i in u.reduced if i not in blocked), *blocked)
@@ -309,11 +320,11 @@ class _Plan:
     def reduction_loops(self) -> list[Member]:
         """The reduced iterators; one that walks in blocks of an operand is split at the block."""
         s = self.u.statement.name
-        order = reduction_order(self.scop, self.u)
+        order = reduction_order(self.u)
         split = [i for i in order if 0 < _block(self.u, i) < self.u.extents[i]]
         blocks = [make_member(self.scop, f"t{i}", {s: var(i) // _block(self.u, i)}) for i in split]
         out = [make_member(self.scop, i, {s: var(i)}) for i in order]
-        if out and len(order) > 1 and self.u.extents[order[-1]] <= 4 and not self.u.coupled:
+        if _taps(self.u) > 1:
             out[-1] = replace(out[-1], mark="unroll")
         return [*blocks, *out]
 

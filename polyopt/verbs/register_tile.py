@@ -27,10 +27,11 @@ class Dim:
     tileable: bool = True
 
 
-def choose_tile(vector: Dim, others: Sequence[Dim], target: Target, lanes: int, block: int = 0) -> dict[str, int]:
+def choose_tile(vector: Dim, others: Sequence[Dim], target: Target, lanes: int, block: int = 0, taps: int = 1) -> dict[str, int]:
     """The tile size of each result iterator (in elements; the vector iterator's is a multiple of `lanes`).
 
     `block`: the results are stored in blocks of this many elements along the vector; a tile then covers whole blocks or a whole part of one.
+    `taps`: steps of the reduction that are written out, so that neighbouring results share loads (a window that slides along a vector operand).
     """
     registers = target.isa.registers
     best: tuple[float, int, dict[str, int]] | None = None
@@ -42,9 +43,10 @@ def choose_tile(vector: Dim, others: Sequence[Dim], target: Target, lanes: int, 
         limit = (registers - 1 - q) // q if registers > 2 * q else 1
         for tile in _tiles(inner, limit):
             p = prod(tile.values())
-            if p * q + q + 1 > registers and p > 1:
+            needed = p * q + q + 1 if taps == 1 else (2 * p + 2 * taps) * q
+            if needed > registers and p > 1:
                 continue
-            cost = _cycles(vector, inner, tile, q, strips, target)
+            cost = _cycles(vector, inner, tile, q, strips, target, taps)
             key = (round(cost, 6), -p * q)
             if best is None or key < (best[0], best[1]):
                 best = (key[0], key[1], {vector.name: q * lanes, **tile})
@@ -71,16 +73,18 @@ def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
     return [(tile, full)] * (full > 0) + [(rest, 1)] * (rest > 0)
 
 
-def _cycles(vector: Dim, dims: Sequence[Dim], tile: Mapping[str, int], q: int, strips: int, target: Target) -> float:
+def _cycles(vector: Dim, dims: Sequence[Dim], tile: Mapping[str, int], q: int, strips: int, target: Target, taps: int) -> float:
     """Cycles for one step of the reduction over all results, per result dim outside the tile."""
     total = 0.0
     tiled = [d for d in dims if d.name in tile]
     for (nq, times_q), *rest in product(_pieces(strips, q), *(_pieces(d.extent, tile[d.name]) for d in tiled)):
         sizes = {d.name: n for d, (n, _) in zip(tiled, rest)}
         fmas = nq * prod(sizes.values())
-        loads = 0
+        loads = 0.0
         for o in range(len(vector.operands)):
             loads += prod(n for d, n in ((d, sizes[d.name]) for d in tiled) if d.operands[o]) * (nq if vector.operands[o] else 1)
+        if taps > 1:
+            loads = loads / taps + nq
         step = max(fmas / target.fma_units, loads / LOAD_PORTS, target.fma_latency)
         total += step * times_q * prod(n for _, n in rest)
     return total * prod(d.extent for d in dims if d.name not in tile)
