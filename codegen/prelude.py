@@ -29,7 +29,7 @@ class Prelude:
     """Collects what the emitted text needs."""
 
     isa: Isa
-    headers: set[str] = field(default_factory=lambda: {"stdint.h"})
+    headers: set[str] = field(default_factory=lambda: {"math.h", "stdint.h"})
     types: dict[str, str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)
 
