@@ -36,7 +36,8 @@ class Frame:
 
     @property
     def head(self) -> str:
-        return f"[{', '.join(self.params)}] -> "
+        """The parameters in isl's syntax, to stand before a set, map or function (nothing where there are none)."""
+        return f"[{', '.join(self.params)}] -> " if self.params else ""
 
 
 def access_map(b: Frame, s: Statement, a: Access) -> isl.Map:

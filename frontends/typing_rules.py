@@ -88,6 +88,8 @@ def binary(op: str, x: Typed, y: Typed) -> Typed:
         except (ArithmeticError, TypeError, ValueError) as e:
             raise TypeRule(f"this constant cannot be computed: {e}") from None
     dtype, weak = common_dtype((x, y))
+    if op in ("//", "%") and not dtype.is_float and isinstance(y.expr, Const) and not y.expr.value:
+        raise TypeRule("this divides by zero")
     if op == "/" and not dtype.is_float:
         if not weak:
             raise TypeRule(f"/ on {dtype} tensors is refused: use // or cast to a float dtype first, as in f32(x)")

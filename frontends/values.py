@@ -217,7 +217,8 @@ def tensor_of(scope: Scope, node: ast.Subscript) -> tuple[str, list[ast.expr]]:
         if isinstance(x, ast.Slice) or (isinstance(x, ast.Constant) and (x.value is None or x.value is Ellipsis)):
             raise scope.src.refuse(node, f"{quote(node)} takes a part of the tensor: write the loop over its elements")
     if len(items) != rank:
-        raise scope.src.refuse(node, f"{quote(node)}: {base.id} has {rank} dim{'s' * (rank != 1)}, and {len(items)} subscripts are given")
+        given = f"{len(items)} subscript{'s are' if len(items) != 1 else ' is'} given"
+        raise scope.src.refuse(node, f"{quote(node)}: {base.id} has {rank} dim{'s' * (rank != 1)}, and {given}")
     return base.id, items
 
 

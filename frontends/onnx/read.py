@@ -112,8 +112,13 @@ def _expand(model: ModelProto) -> None:
 def _inline_bodies(model: ModelProto, wanted: list[tuple[str, str]]) -> bool:
     """Replace the nodes by their operators' bodies; False where onnx has none for these types."""
     before = [(n.op_type, n.name) for n in model.graph.node]
+    typed = ModelProto()
+    typed.CopyFrom(model)
+    known = infer_types(model, strict=False)
+    del typed.graph.value_info[:]
+    typed.graph.value_info.extend(onnx.helper.make_value_info(name, kind) for name, kind in known.items())
     try:
-        done = onnx.inliner.inline_selected_functions(model, wanted, exclude=False, inline_schema_functions=True)
+        done = onnx.inliner.inline_selected_functions(typed, wanted, exclude=False, inline_schema_functions=True)
     except (RuntimeError, onnx.shape_inference.InferenceError):  # onnx cannot build the body: the operator stays and is reported as unsupported
         return False
     if [(n.op_type, n.name) for n in done.graph.node] == before:
