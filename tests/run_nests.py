@@ -16,7 +16,18 @@ import numpy as np
 from polyopt.ir.affine import Affine, FloorDiv
 from polyopt.ir.dtype import DType, bf16
 from polyopt.ir.expr import (
-    Access, Binary, Call, Cast, Compare, Const, Expr, IndexValue, Load, Select, Unary, loads,
+    Access,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Select,
+    Unary,
+    loads,
 )  # fmt: skip
 from polyopt.ir.graph import Value
 from polyopt.ops.registry import Definition, Nest

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from . import contraction, einsum, indexing, movement, normalization, pointwise, pooling, reduction, registry, resize, shape, views
+from . import contraction, einsum, indexing, movement, normalization, padding, pointwise, pooling, reduction, registry, resize, shape, unary, views
 from .registry import Definition, Known, Nest, Op, lookup, names, register
 
-__all__ = ["Definition", "Known", "Nest", "Op", "lookup", "names", "register",
-           "contraction", "einsum", "indexing", "movement", "normalization", "pointwise", "pooling", "reduction", "registry", "resize", "shape", "views"]  # fmt: skip
+__all__ = [
+    "Definition", "Known", "Nest", "Op", "contraction", "einsum", "indexing", "lookup", "movement", "names", "normalization", "padding",
+    "pointwise", "pooling", "reduction", "register", "registry", "resize", "shape", "unary", "views",
+]  # fmt: skip

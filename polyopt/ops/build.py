@@ -7,7 +7,6 @@ iterators and the named dims, which are assumed to be at least 1. 16-bit floats 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from math import gcd, prod
 from typing import Any, NoReturn, Union
 
@@ -15,17 +14,18 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import ModelError
-from ..ir.affine import Affine, AffineLike, FloorDiv, Range, affine, var
+from ..ir.affine import Affine, AffineLike, affine, var
 from ..ir.dtype import BY_NAME, DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from ..ir.expr import Access, Expr, IndexValue, Load, rewrite, rewrite_access, substitute, substitute_access
+from ..ir.expr import Access, Expr, Load
 from ..ir.graph import Node, Shape, Value
 from ..ir.tensor import Tensor
 from .exprs import Operand, cast, lit, mul, value_of, wide
 from .registry import Array, Definition, Known, Nest, Op, register
+from .tidy import Iters as Iters
+from .tidy import dim_names, rename, tidy
 
 Named = Union[Value, Tensor]
 Ins = Sequence[Value | None]
-Iters = tuple[tuple[str, Affine], ...]
 Typed = tuple[DType, Shape | None]
 Infer = Callable[[Node, Ins, Known], Sequence[Typed]]
 Define = Callable[[Node, Ins, Sequence[Value], Known], Definition]
@@ -137,7 +137,9 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
             if out[k] == ONE:
                 out[k] = d
             elif d not in (ONE, out[k]):
-                fail(f"shapes {' and '.join(map(show, shapes))} do not broadcast: {out[k]} against {d} in dim {k}")
+                bind = ", ".join(sorted(out[k].names() | d.names()))
+                fail(f"shapes {' and '.join(map(show, shapes))} do not broadcast: {out[k]} against {d} in dim {k}"
+                     + (f"; bind {bind}" if bind else ""))  # fmt: skip
     return tuple(out)
 
 
@@ -247,71 +249,6 @@ def nonempty_outputs(node: Node, outs: Sequence[Value], k: int) -> Value | None:
     return outs[k] if k < len(node.outputs) and node.outputs[k] and k < len(outs) else None
 
 
-# ---- the last step of every definition: unique iterators, no trivial constraint, no empty nest
-def lower_bound(c: Affine, its: Iters) -> int | None:
-    """A constant below `c` on the box of the iterators (named dims >= 1), or None where none is found."""
-    for name, extent in its:
-        k = c.coefficient(name)
-        if k and c.is_linear_in(name):
-            c = c.substitute({name: 0 if k > 0 else extent - 1})
-    for a, k in c.terms:  # floor(n/d) is within (d-1)/d of n/d
-        if isinstance(a, FloorDiv) and k % a.den == 0:
-            c = c - Affine(((a, k),)) + (a.num * (k // a.den) if k < 0 else (a.num - (a.den - 1)) * (k // a.den))
-    ranges: dict[str, Range] = {n: (1, None) for n in c.names()}
-    ranges |= {n: (0, e.const - 1 if e.is_const else None) for n, e in its}
-    return c.bounds(ranges)[0]
-
-
-def _tidy(n: Nest) -> Nest | None:
-    """Simplified indices and constraints; None for a nest without points."""
-    if any(e.is_const and e.const <= 0 for _, e in n.iters):
-        return None
-    ranges: dict[str, Range] = {name: (0, e.const - 1 if e.is_const else None) for name, e in n.iters}
-    where = []
-    for c in n.where:
-        c = c.simplify(ranges)
-        low = lower_bound(c, n.iters)
-        if low is not None and low >= 0:
-            continue
-        high = lower_bound(c * -1, n.iters)
-        if high is not None and high > 0:
-            return None
-        where.append(c)
-
-    def visit(e: Expr) -> Expr | None:
-        if isinstance(e, Load):
-            return Load(_simple(e.access, ranges), e.dtype)
-        return value_of(e.index.simplify(ranges), e.dtype) if isinstance(e, IndexValue) else None
-
-    write = rewrite_access(_simple(n.write, ranges), visit)
-    return replace(n, where=tuple(dict.fromkeys(where)), write=write, expr=rewrite(n.expr, visit))
-
-
-def _simple(a: Access, ranges: dict[str, Range]) -> Access:
-    return Access(a.tensor, tuple(i.simplify(ranges) if isinstance(i, Affine) else i for i in a.indices))
-
-
-def _rename(n: Nest, taken: frozenset[str]) -> Nest:
-    """Iterators that do not share a name with a named dim."""
-    new: dict[str, AffineLike] = {}
-    for name, _ in n.iters:
-        fresh = name
-        while fresh in taken:
-            fresh += "_"
-        if fresh != name:
-            new[name] = fresh
-    if not new:
-        return n
-    its = tuple((str(new.get(name, name)), e) for name, e in n.iters)
-    where = tuple(c.substitute(new) for c in n.where)
-    write = rewrite_access(substitute_access(n.write, new), lambda e: None)
-    return Nest(its, write, substitute(n.expr, new), n.reduction, where)
-
-
-def _dim_names(ins: Ins, outs: Sequence[Value]) -> frozenset[str]:
-    return frozenset(n for v in [*ins, *outs] if v is not None for d in v.shape or () for n in d.names())
-
-
 # ---- registration
 def operator(
     name: str, infer: Infer, define: Define | None, reference: Reference, *,
@@ -330,9 +267,9 @@ def operator(
     def defined(node: Node, ins: Ins, outs: Sequence[Value], known: Known) -> Definition:
         assert define is not None
         d = define(node, ins, outs, known)
-        taken = _dim_names(ins, outs)
-        nests = [t for n in d.nests if (t := _tidy(n)) is not None]
-        nests = [_rename(n, taken & frozenset(i for i, _ in n.iters)) if taken else n for n in nests]
+        taken = dim_names(ins, outs)
+        nests = [t for n in d.nests if (t := tidy(n)) is not None]
+        nests = [rename(n, taken & frozenset(i for i, _ in n.iters)) if taken else n for n in nests]
         return Definition(tuple(nests), d.locals)
 
     def computed(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:

@@ -6,14 +6,38 @@ Takes and gives what `registry.Op` says. Padding of a convolution is a constrain
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ..ir.affine import Affine, affine
 from ..ir.graph import Node, Shape, Value
 from .build import (
-    FLOATS, NUMBERS, Ins, Iters, Typed, accumulator, align, array, broadcast, check_dtype, content, fail, iters, load, maybe,
-    need, operand, operator, points, present, raw, shape_of, show, store, widen,
+    FLOATS,
+    NUMBERS,
+    Ins,
+    Iters,
+    Typed,
+    accumulator,
+    align,
+    array,
+    broadcast,
+    check_dtype,
+    content,
+    fail,
+    iters,
+    load,
+    maybe,
+    need,
+    operand,
+    operator,
+    points,
+    present,
+    raw,
+    shape_of,
+    show,
+    store,
+    widen,
 )  # fmt: skip
 from .exprs import add, mul
 from .pointwise import same_dtype
@@ -184,7 +208,8 @@ def _np_conv(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
     wg = w.reshape(groups, -1, *w.shape[1:])
     for tap, part in numpy_taps(x, win, 0):
         cols = part.reshape(x.shape[0], groups, w.shape[1], -1).transpose(1, 2, 0, 3).reshape(groups, w.shape[1], -1)
-        y += np.matmul(wg[(slice(None), slice(None), slice(None), *tap)], cols).reshape(y.shape)
+        at: Any = (..., *tap)
+        y += np.matmul(wg[at], cols).reshape(y.shape)
     y = np.moveaxis(y, 2, 0).reshape(x.shape[0], w.shape[0], *out)
     if b is not None:
         y = y + widen(b).reshape(-1, *(1,) * len(out))
@@ -292,8 +317,9 @@ def _np_conv_transpose(node: Node, arrays: Sequence[Array | None]) -> Sequence[A
     xg = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     wg = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     for tap in np.ndindex(*kernel):
-        part = np.einsum("ngc...,gco->ngo...", xg, wg[(slice(None),) * 3 + tap]).reshape(x.shape[0], -1, *x.shape[2:])
-        cut = tuple(slice(t * d, t * d + (m - 1) * s + 1, s) for t, d, m, s in zip(tap, dilation, x.shape[2:], stride))
+        at: Any = (..., *tap)
+        part = np.einsum("ngc...,gco->ngo...", xg, wg[at]).reshape(x.shape[0], -1, *x.shape[2:])
+        cut: Any = tuple(slice(t * d, t * d + (m - 1) * s + 1, s) for t, d, m, s in zip(tap, dilation, x.shape[2:], stride))
         y[(slice(None), slice(None), *cut)] += part
     y = y[(slice(None), slice(None), *(slice(p, p + n) for p, n in zip(low, out)))]
     if b is not None:

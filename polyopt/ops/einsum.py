@@ -15,7 +15,23 @@ from ..ir.graph import Node, Shape, Value
 from ..ir.tensor import Tensor
 from . import exprs as e
 from .build import (
-    NUMBERS, ONE, Ins, Iters, Named, Typed, accumulator, check_dtype, dtype_of, fail, load, local, operator, shape_of, show, store, widen,
+    NUMBERS,
+    ONE,
+    Ins,
+    Iters,
+    Named,
+    Typed,
+    accumulator,
+    check_dtype,
+    dtype_of,
+    fail,
+    load,
+    local,
+    operator,
+    shape_of,
+    show,
+    store,
+    widen,
 )  # fmt: skip
 from .pointwise import same_dtype
 from .registry import Array, Definition, Known

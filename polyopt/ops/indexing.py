@@ -17,7 +17,22 @@ from ..ir.expr import Expr
 from ..ir.graph import Node, Shape, Value
 from . import exprs as e
 from .build import (
-    Ins, Typed, array, axis_of, check_dtype, dtype_of, fail, iters, need, operator, points, raw, shape_of, show, static, store,
+    Ins,
+    Typed,
+    array,
+    axis_of,
+    check_dtype,
+    dtype_of,
+    fail,
+    iters,
+    need,
+    operator,
+    points,
+    raw,
+    shape_of,
+    show,
+    static,
+    store,
 )  # fmt: skip
 from .registry import Array, Definition, Known
 

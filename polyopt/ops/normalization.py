@@ -17,8 +17,36 @@ from ..ir.graph import Node, Shape, Value
 from ..ir.tensor import Tensor
 from . import exprs as e
 from .build import (
-    FLOATS, Ins, Typed, align, array, axes_of, axis_of, broadcast, check_dtype, content, count, dtype_of, fail, iters, load, local,
-    maybe, need, nonempty_outputs, np_dtype, onnx_dtype, operator, points, present, raw, shape_of, show, static, store, widen,
+    FLOATS,
+    Ins,
+    Typed,
+    align,
+    array,
+    axes_of,
+    axis_of,
+    broadcast,
+    check_dtype,
+    content,
+    count,
+    dtype_of,
+    fail,
+    iters,
+    load,
+    local,
+    maybe,
+    need,
+    nonempty_outputs,
+    np_dtype,
+    onnx_dtype,
+    operator,
+    points,
+    present,
+    raw,
+    shape_of,
+    show,
+    static,
+    store,
+    widen,
 )  # fmt: skip
 from .reduction import keep_index, kept, mean_nests, reduce_nests
 from .registry import Array, Definition, Known, Nest
@@ -78,7 +106,7 @@ def _define_batch_norm(node: Node, ins: Ins, outs: Sequence[Value], known: Known
         scale = e.div(param(gamma), e.call("sqrt", e.add(param(var), eps)))
         return Definition((store(outs[0], at, its, e.add(e.mul(e.sub(load(x, at), param(mean)), scale), param(beta))),))
     axes = [k for k in range(len(shape)) if k != 1]
-    cells, index = (shape[1],), lambda i: [i[1]]  # noqa: E731
+    cells, index = (shape[1],), lambda i: [i[1]]
     m, v = local(node, "mean", kind, cells), local(node, "var", kind, cells)
     nests = mean_nests(m, shape, axes, index, lambda i: load(x, i), kind)
     nests += mean_nests(v, shape, axes, index, lambda i: square(e.sub(load(x, i), raw(m, [i[1]]))), kind)

@@ -18,12 +18,31 @@ from ..ir.expr import Expr, IndexValue, walk
 from ..ir.graph import Node, Value
 from . import exprs as e
 from .build import (
-    FLOATS, Ins, Iters, Typed, array, check_dtype, count, dtype_of, fail, iters, load, lower_bound, need,
-    nonempty_outputs, operator, points, raw, shape_of, show, store, widen,
+    FLOATS,
+    Ins,
+    Iters,
+    Typed,
+    array,
+    check_dtype,
+    count,
+    dtype_of,
+    fail,
+    iters,
+    load,
+    need,
+    nonempty_outputs,
+    operator,
+    points,
+    raw,
+    shape_of,
+    show,
+    store,
+    widen,
 )  # fmt: skip
 from .contraction import SPACE, TAPS, spatial
 from .reduction import accumulate, keep_index, kept, reduce_nests, same
 from .registry import Array, Definition, Known, Nest
+from .tidy import lower_bound
 from .window import Window, concrete, numpy_taps, window
 
 

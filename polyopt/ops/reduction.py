@@ -18,8 +18,31 @@ from ..ir.graph import Node, Shape, Value
 from ..ir.tensor import Tensor
 from . import exprs as e
 from .build import (
-    FLOATS, NUMBERS, ONE, Ins, Iters, Named, Typed, array, axes_of, axis_of, check_dtype, count, dtype_of, iters, known_ints, load,
-    local, need, operator, points, present, raw, shape_of, store, widen,
+    FLOATS,
+    NUMBERS,
+    ONE,
+    Ins,
+    Iters,
+    Named,
+    Typed,
+    array,
+    axes_of,
+    axis_of,
+    check_dtype,
+    count,
+    dtype_of,
+    iters,
+    known_ints,
+    load,
+    local,
+    need,
+    operator,
+    points,
+    present,
+    raw,
+    shape_of,
+    store,
+    widen,
 )  # fmt: skip
 from .registry import Array, Definition, Known, Nest
 

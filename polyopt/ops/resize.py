@@ -20,8 +20,30 @@ from ..ir.graph import Node, Shape, Value
 from ..ir.tensor import Tensor
 from . import exprs as e
 from .build import (
-    NUMBERS, Ins, Named, Typed, array, axes_of, check_dtype, content, dtype_of, fail, iters, known_array, known_dims, load, local,
-    maybe, need, operator, points, present, raw, shape_of, store, widen,
+    NUMBERS,
+    Ins,
+    Named,
+    Typed,
+    array,
+    axes_of,
+    check_dtype,
+    content,
+    dtype_of,
+    fail,
+    iters,
+    known_array,
+    known_dims,
+    load,
+    local,
+    maybe,
+    need,
+    operator,
+    points,
+    present,
+    raw,
+    shape_of,
+    store,
+    widen,
 )  # fmt: skip
 from .registry import Array, Definition, Known, Nest
 from .sampling import ROUND, Axis, output_size, position, rational, sample

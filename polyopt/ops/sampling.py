@@ -76,7 +76,7 @@ def position(node: Node, n: int | None, out: int | None, scale: Fraction, roi: t
         if out > 1:
             return (end - start) * (n - 1) / (out - 1), start * (n - 1)
         return Fraction(0), (start + end) * (n - 1) / 2
-    fail(f"coordinate_transformation_mode {mode} is not known")
+    return fail(f"coordinate_transformation_mode {mode} is not known")
 
 
 ROUND: dict[str, Callable[[Fraction], int]] = {
@@ -101,6 +101,10 @@ def floor_form(values: Sequence[int], slope: Fraction) -> tuple[int, int, int] |
 def _index(form: tuple[int, int, int], start: Affine) -> Callable[[Affine], Affine]:
     a, b, c = form
     return lambda o: ((o - start) * a + b) // c
+
+
+def _moved(base: Callable[[Affine], Affine], t: int) -> Callable[[Affine], Affine]:
+    return lambda o: base(o) + t
 
 
 def _constant(x: Affine) -> Callable[[Affine], Affine]:
@@ -156,8 +160,7 @@ def _part(r: _Run, start: Affine, size: Affine, base: Callable[[Affine], Affine]
     if r.outside:
         return Part(start, size, None)
     if r.border is None:
-        reads = tuple((lambda o, t=t: base(o) + t) for t in taps)
-        return Part(start, size, reads, (True,) * len(taps))
+        return Part(start, size, tuple(_moved(base, t) for t in taps), (True,) * len(taps))
     found = [r.border + t for t in taps]
     reads = tuple(_constant(affine(0) if v < 0 else dim - 1 if v > n - 1 else dim - n + v) for v in found)
     return Part(start, size, reads, tuple(0 <= v < n for v in found))

@@ -15,8 +15,30 @@ from ..ir.dtype import BY_NUMPY, bf16, i64
 from ..ir.graph import Node, Shape, Value
 from . import exprs as e
 from .build import (
-    NUMBERS, Ins, Typed, array, axis_of, check_dtype, count, dtype_of, fail, iters, known_array, known_dims, known_ints, need,
-    np_dtype, onnx_dtype, operand, operator, points, raw, shape_of, show, static, store,
+    NUMBERS,
+    Ins,
+    Typed,
+    array,
+    axis_of,
+    check_dtype,
+    count,
+    dtype_of,
+    fail,
+    iters,
+    known_array,
+    known_dims,
+    known_ints,
+    need,
+    np_dtype,
+    onnx_dtype,
+    operand,
+    operator,
+    points,
+    raw,
+    shape_of,
+    show,
+    static,
+    store,
 )  # fmt: skip
 from .registry import Array, Definition, Known
 
@@ -55,10 +77,10 @@ def constant_value(node: Node) -> Array:
     """The array of a Constant node, of whichever attribute holds it."""
     kinds: dict[str, Any] = {"value": None, "value_float": np.float32, "value_floats": np.float32, "value_int": np.int64,
                              "value_ints": np.int64}  # fmt: skip
-    for key, dtype in kinds.items():
-        if node.attr(key) is not None:
-            return np.asarray(node.attr(key), dtype)
-    fail(f"only dense numeric constants are supported (attributes: {', '.join(sorted(node.attrs)) or 'none'})")
+    key = next((k for k in kinds if node.attr(k) is not None), None)
+    if key is not None:
+        return np.asarray(node.attr(key), kinds[key])
+    return fail(f"only dense numeric constants are supported (attributes: {', '.join(sorted(node.attrs)) or 'none'})")
 
 
 def _dtype_from(a: Array) -> Any:
@@ -159,7 +181,7 @@ def _define_eye(node: Node, ins: Ins, outs: Sequence[Value], known: Known) -> De
 def _np_eye(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
     x = array(arrays, 0)
     dtype = x.dtype if node.attr("dtype") is None else np_dtype(onnx_dtype(node.attr("dtype")))
-    return [np.eye(*x.shape, k=int(node.attr("k", 0)), dtype=np.int64).astype(dtype)]
+    return [np.eye(x.shape[0], x.shape[1], k=int(node.attr("k", 0)), dtype=np.int64).astype(dtype)]
 
 
 operator("EyeLike", _infer_eye, _define_eye, _np_eye)

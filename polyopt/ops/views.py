@@ -7,6 +7,7 @@ reads `d*D + e` and a merged one `d // D, d % D`, without one linear index over 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -14,8 +15,28 @@ import numpy as np
 from ..ir.affine import Affine, affine
 from ..ir.graph import Node, Shape, Value
 from .build import (
-    ONE, Ins, Typed, array, axes_of, content, dtype_of, fail, iters, known_dims, known_ints, maybe, need, operator, points,
-    present, product, raw, shape_of, show, static, store,
+    ONE,
+    Ins,
+    Typed,
+    array,
+    axes_of,
+    content,
+    dtype_of,
+    fail,
+    iters,
+    known_dims,
+    known_ints,
+    maybe,
+    need,
+    operator,
+    points,
+    present,
+    product,
+    raw,
+    shape_of,
+    show,
+    static,
+    store,
 )  # fmt: skip
 from .registry import Array, Definition, Known
 
@@ -41,7 +62,7 @@ def factor_groups(source: Sequence[Affine], target: Sequence[Affine]) -> list[tu
     cuts = [(i, where[size]) for i, size in enumerate(a) if size in where]
     if cuts[-1] != (len(source), len(target)):
         fail(f"{show(tuple(source))} and {show(tuple(target))} hold different numbers of elements")
-    return [(range(i, k), range(j, l)) for (i, j), (k, l) in zip(cuts, cuts[1:])]
+    return [(range(i, k), range(j, l)) for (i, j), (k, l) in pairwise(cuts)]
 
 
 def reshape_index(source: Shape, target: Shape, at: Sequence[Affine]) -> tuple[Affine, ...]:

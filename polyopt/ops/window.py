@@ -14,7 +14,8 @@ import numpy as np
 
 from ..ir.affine import Affine, affine
 from ..ir.graph import Node
-from .build import Array, fail, static
+from .build import fail, static
+from .registry import Array
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,6 @@ def numpy_taps(x: Array, w: Window, fill: Any) -> list[tuple[tuple[int, ...], Ar
     padded = np.pad(x, widths, constant_values=fill)
     taps = []
     for tap in product(*map(range, w.kernel)):
-        cut = tuple(slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, w.dilation, out, w.stride))
+        cut: Any = tuple(slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, w.dilation, out, w.stride))
         taps.append((tap, padded[(..., *cut)]))
     return taps
