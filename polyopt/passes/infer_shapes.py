@@ -60,7 +60,7 @@ def _infer(node: Node, op: Op, ins: Sequence[Value | None], known: Mapping[str, 
     try:
         types = list(op.infer(node, ins, known))
     except UserError as e:
-        raise type(e)(_at(node, ins, str(e))) from None
+        raise type(e)(_at(node, ins, str(e) + _hint(ins, str(e)))) from None
     except (TypeError, ValueError, IndexError, KeyError, ArithmeticError) as e:
         raise ModelError(_at(node, ins, f"these inputs and attributes do not fit it ({e})")) from e
     if len(types) < len(node.outputs):
@@ -108,6 +108,12 @@ def _typed(graph: Graph, node: Node, name: str, dtype: DType, shape: Shape | Non
     if declared is not None and declared != dtype:
         raise ModelError(f"node {node.name!r} ({node.op}) gives {name!r} as {dtype}, the model declares it as {declared}")
     return Value(name, dtype, shape)
+
+
+def _hint(ins: Sequence[Value | None], reason: str) -> str:
+    """What may help where named dims meet: the sizes may agree only for some of their values."""
+    names = sorted({n for v in ins if v is not None for d in v.shape or () for n in d.names()})
+    return "" if not names or "bind" in reason else f" (give a value to {', '.join(names)})"
 
 
 def _full_name(node: Node) -> str:
