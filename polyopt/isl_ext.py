@@ -118,6 +118,12 @@ def dim_names(obj: Any, kind: isl.dim_type = SET) -> tuple[str, ...]:
     return tuple(obj.get_dim_name(kind, i) or f"i{i}" for i in range(obj.dim(kind)))
 
 
+def node_type(node: isl.ScheduleNode) -> isl.schedule_node_type:
+    """The type of a schedule node (the wrapper's annotation says int)."""
+    kind: Any = node.get_type()
+    return kind  # type: ignore[no-any-return]
+
+
 # ---- unions
 def maps_of(u: isl.UnionMap) -> list[isl.Map]:
     """The maps of a union map, sorted by their tuple names."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from poly_programs import PROGRAMS, brute_force, pairs_of, trace
+from poly_programs import PROGRAMS, brute_force, pairs_of
 
-from polyopt.isl_ext import max_operations
-from polyopt.poly import deps as deps_module
-from polyopt.poly.deps import compute_dependences, compute_live_in, compute_live_out
+from polyopt.poly.deps import compute_dependences
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

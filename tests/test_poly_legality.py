@@ -7,14 +7,13 @@ from collections.abc import Mapping
 
 import islpy as isl
 import pytest
-from poly_programs import PROGRAMS, brute_force, dates_of, pairs_of
+from poly_programs import PROGRAMS, band, brute_force, build, dates_of, pairs_of
 
 from polyopt.errors import IllegalSchedule
 from polyopt.ir.scop import Scop, Violation
-from polyopt.isl_ext import CTX, SET
+from polyopt.isl_ext import CTX
 from polyopt.poly.deps import compute_dependences
 from polyopt.poly.legality import (
-    before_member,
     check_parallel,
     check_schedule,
     check_vectorizable,
@@ -124,11 +123,7 @@ def test_bands(name: str) -> None:
         active = [(k, a, b) for k, v in deps.items() for a, b in v if a in prefix and b in prefix and prefix[a] == prefix[b]]
         whole = coincident(scop, node)
         for m in range(len(members)):
-            carried = [
-                (k, a, b)
-                for k, a, b in active
-                if all(members[q][a] == members[q][b] for q in range(m)) and members[m][a] != members[m][b]
-            ]
+            carried = [(k, a, b) for k, a, b in active if all(members[q][a] == members[q][b] for q in range(m)) and members[m][a] != members[m][b]]
             assert is_parallel(scop, node, m) == (not carried), (node, m, carried[:3])
             assert is_parallel(scop, node, m, reassociate=True) == (not [c for c in carried if c[0] != "reduction"])
             assert whole[m] == all(members[m][a] == members[m][b] for _, a, b in active)
@@ -158,20 +153,14 @@ def vector_legal(scop: Scop, node: isl.ScheduleNode, m: int, deps: dict, params:
 
 
 def test_vector_rules() -> None:
-    from poly_programs import band, build
-
-    far = compute_dependences(
-        build("far", {"A": "N"}, [("S[i]: 8<=i<N", "A[i]=A[i-8]")], f'{{schedule: "{band("S[i]->[i]")}"}}', "N", "N>16")
-    )
+    far = compute_dependences(build("far", {"A": "N"}, [("S[i]: 8<=i<N", "A[i]=A[i-8]")], f'{{schedule: "{band("S[i]->[i]")}"}}', "N", "N>16"))
     node = bands(far)[0]
     assert not is_vectorizable(far, node) and is_vectorizable(far, node, lanes=8) and not is_vectorizable(far, node, lanes=16)
-    left = compute_dependences(
-        build("left", {"A": "N+1"}, [("S[i]: 0<=i<N", "A[i]=A[i+1]")], f'{{schedule: "{band("S[i]->[i]")}"}}', "N", "N>16")
-    )
+    left = compute_dependences(build("left", {"A": "N+1"}, [("S[i]: 0<=i<N", "A[i]=A[i+1]")], f'{{schedule: "{band("S[i]->[i]")}"}}', "N", "N>16"))
     assert is_vectorizable(left, bands(left)[0]) and not is_parallel(left, bands(left)[0])
     with pytest.raises(IllegalSchedule, match="vectorize") as e:
         check_vectorizable(far, node, 0, "vectorize('i', 16)", lanes=16)
-    assert e.value.violation.cell == ("A", (8,)) or e.value.violation.cell[0] == "A"
+    assert e.value.violation.cell is not None and e.value.violation.cell[0] == "A"
     # two statements in one body: S of all lanes runs before T of any
     for shift, ok in ((0, True), (1, False), (-1, True)):
         two = compute_dependences(
@@ -185,4 +174,3 @@ def test_vector_rules() -> None:
             )
         )
         assert is_vectorizable(two, bands(two)[0]) is ok, shift
-    assert two.dependences is not None and SET is not None and before_member(bands(two)[0], 0, two.dependences.flow).is_empty() is False

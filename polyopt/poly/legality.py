@@ -9,6 +9,7 @@ must equal their flow in the old one, which is what the absent dependences prote
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import islpy as isl
 
@@ -17,6 +18,7 @@ from ..ir.scop import Dependences, Scop, Violation
 from ..isl_ext import OperationBudget, maps_of, max_operations
 from .deps import BUDGET, compute_private_flow, compute_private_order, has_private
 from .order import compute_dates, find_unordered
+from .repair import member_name, suggest_loops, suggest_skew
 from .witness import describe
 
 Repair = Callable[[], str | None]
@@ -56,10 +58,27 @@ def find_violation(scop: Scop, new: isl.Schedule, reassociate: bool) -> tuple[st
             return kind, bad
     broken = next((x for _, deps in private_kinds(scop) if (x := find_unordered(deps, dates)) is not None), None)
     if broken is not None:
-        lost = compute_private_flow(scop, new).subtract(compute_private_flow(scop, scop.schedule))
-        if not lost.is_empty():
-            return "private flow", maps_of(lost)[0]
+        old_flow = compute_private_flow(scop, scop.schedule)
+        wrong = compute_private_flow(scop, new).subtract(old_flow)
+        if not wrong.is_empty():
+            return _overwritten(scop, order, old_flow, wrong)
     return None
+
+
+def _overwritten(scop: Scop, new: isl.UnionMap, old_flow: isl.UnionMap, wrong: isl.UnionMap) -> tuple[str, isl.Map]:
+    """Pairs in the wrong order, given flow through private buffers that the old order does not have.
+
+    The writer of such a pair ran after the read before (anti), or before the write that it now follows (output).
+    """
+    old = scop.schedule.get_map()
+    before, kept = old.lex_lt_union_map(old), new.lex_lt_union_map(new)
+    late = wrong.reverse().intersect(before)
+    if not late.is_empty():
+        return "anti", maps_of(late)[0]
+    early = wrong.apply_range(old_flow.reverse()).intersect(before).subtract(kept)
+    if not early.is_empty():
+        return "output", maps_of(early)[0]
+    raise InternalError(f"{scop.name}: the flow through private buffers changes, and no pair of instances is out of order")
 
 
 def is_legal(scop: Scop, new: isl.Schedule, *, reassociate: bool = False) -> bool:
@@ -78,7 +97,8 @@ def check_schedule(old: Scop, new_schedule: isl.Schedule, step: str, *, reassoci
     except OperationBudget:
         raise ScheduleError(f"{step}: too complex to be proven legal within {BUDGET} isl operations; use fewer tile levels") from None
     if found is not None:
-        refuse(old, found[0], found[1], new_schedule.get_map(), step, repair)
+        bad = found[1]
+        refuse(old, found[0], bad, new_schedule.get_map(), step, repair or (lambda: suggest_skew(old, bad)))
 
 
 def refuse(scop: Scop, kind: str, bad: isl.Map, after: isl.UnionMap, step: str, repair: Repair | None = None) -> None:
@@ -152,6 +172,8 @@ def check_parallel(scop: Scop, band: isl.ScheduleNode, member: int, step: str, *
     """
     found = find_carried(scop, band, member, reassociate)
     if found is not None:
+        others = partial(is_parallel, scop, reassociate=reassociate)
+        repair = repair or (lambda: suggest_loops(scop, "parallel", member_name(band, member), others))
         refuse(scop, found[0], found[1], parallel_order(band, member), step, repair)
 
 
@@ -217,4 +239,6 @@ def check_vectorizable(
     """Refuse to vectorize a member where the order of vector execution breaks a dependence."""
     found = find_vector_violation(scop, band, member, reassociate, lanes)
     if found is not None:
+        others = partial(is_vectorizable, scop, reassociate=reassociate, lanes=lanes)
+        repair = repair or (lambda: suggest_loops(scop, "vectorized", member_name(band, member), others))
         refuse(scop, found[0], found[1], vector_order(band, member, lanes)[0], step, repair)

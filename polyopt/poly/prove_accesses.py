@@ -1,0 +1,128 @@
+"""Proofs about the accesses of a LoopNest, for its certificate.
+
+Takes the leaves of a nest (`poly/nest.py`) and the Scop; proves that each access is one of its statement's own, and that it is in bounds
+where it is evaluated. Raises `InternalError` with a witness where that is false, `NotProven` where it rests on a value read at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from ..errors import InternalError
+from ..ir.affine import Affine, Range
+from ..ir.expr import Access, loads, substitute, substitute_access
+from ..ir.loops import LoopNest
+from ..ir.scop import Scop
+from ..isl_ext import PARAM, SET, sample_set
+from .convert import to_aff
+from .nest import Leaf, guarded_loads
+
+
+class NotProven(Exception):
+    """A claim that this method cannot decide."""
+
+
+def prove_accesses(scop: Scop, leaves: list[Leaf]) -> str:
+    """Every access of an instance is one of its statement's accesses at the instance's coordinates."""
+    count = 0
+    for x in leaves:
+        s = scop.statement(x.instance.statement)
+        values = dict(zip(s.iters, x.instance.coords))
+        own = [substitute_access(s.write, values)]
+        reads = [load.access for load in loads(substitute(s.expr, values))]
+        if x.instance.reduction != s.reduction:
+            raise InternalError(f"{s.name} is an update by {s.reduction} and the nest updates by {x.instance.reduction}")
+        _match(scop, x, x.instance.write, own, "writes")
+        for load, _, _ in guarded_loads(x.instance.expr, x.domain, x.cols):
+            _match(scop, x, load.access, reads, "reads")
+            count += 1
+        count += 1
+    return f"{count} accesses are those of the statements"
+
+
+def _match(scop: Scop, x: Leaf, access: Access, own: list[Access], word: str) -> None:
+    same = [a for a in own if a.tensor == access.tensor and len(a.indices) == len(access.indices)]
+    if any(a == access for a in same):
+        return
+    if not any(_equal(x, a, access) for a in same):
+        raise InternalError(f"{x.instance.statement} {word} {access}, its statement {word} {', '.join(map(str, own)) or 'nothing'}")
+
+
+def _equal(x: Leaf, a: Access, b: Access) -> bool:
+    """Whether two accesses are to the same element wherever the leaf runs."""
+    for p, q in zip(a.indices, b.indices):
+        if p == q:
+            continue
+        if not isinstance(p, Affine) or not isinstance(q, Affine):
+            raise NotProven(f"not proven: {b} has an index read at run time")
+        space, zero = x.domain.get_space(), isl.Aff.zero_on_domain(isl.LocalSpace.from_space(x.domain.get_space()))
+        if not x.domain.intersect(to_aff(p - q, space, x.cols).ne_set(zero)).is_empty():
+            return False
+    return True
+
+
+# ---- bounds
+def prove_bounds(scop: Scop, nest: LoopNest, leaves: list[Leaf]) -> str:
+    """Every access that is evaluated is inside its tensor, for all parameters of the context."""
+    params = _param_ranges(scop)
+    count, undecided = 0, ""
+    for x in leaves:
+        ranges = _loop_ranges(x, params)
+        todo: list[tuple[Access, isl.Set, bool]] = [(x.instance.write, x.domain, True)]
+        todo += [(load.access, at, sure) for load, at, sure in guarded_loads(x.instance.expr, x.domain, x.cols)]
+        done: set[tuple[Access, int]] = set()
+        for access, at, sure in todo:
+            if (access, id(at)) in done:
+                continue
+            done.add((access, id(at)))
+            shape = nest.tensor(access.tensor).shape
+            for index, size in zip(access.indices, shape, strict=True):
+                if not isinstance(index, Affine):
+                    undecided = f"the index {index} of {access} is read at run time"
+                    continue
+                outside = _outside(x, index, size, at, ranges)
+                if outside is None:
+                    count += 1
+                elif not sure:
+                    undecided = f"{access} is guarded by a value read at run time"
+                else:
+                    found = sample_set(outside)
+                    raise InternalError(f"{access} in {x.instance.statement} is out of bounds at {found}, shape {list(map(str, shape))}")
+    if undecided:
+        raise NotProven(f"not proven: {undecided}; the other {count} indices are in bounds")
+    return f"{count} indices are in bounds"
+
+
+def _outside(x: Leaf, index: Affine, size: Affine, at: isl.Set, ranges: Mapping[str, Range]) -> isl.Set | None:
+    low, high = index.bounds(ranges)[0], (index - size).bounds(ranges)[1]
+    if low is not None and low >= 0 and high is not None and high < 0:
+        return None
+    space = x.domain.get_space()
+    zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
+    i = to_aff(index, space, x.cols)
+    outside = at.intersect(i.lt_set(zero).union(i.ge_set(to_aff(size, space, x.cols))))
+    return None if outside.is_empty() else outside
+
+
+def _param_ranges(scop: Scop) -> dict[str, Range]:
+    out: dict[str, Range] = {}
+    points = isl.Set.from_params(scop.context)
+    for i in range(scop.context.dim(PARAM)):
+        axis = points.move_dims(SET, 0, PARAM, i, 1)
+        low, high = axis.dim_min_val(0), axis.dim_max_val(0)
+        out[str(scop.context.get_dim_name(PARAM, i))] = (
+            int(low.to_python()) if low.is_int() else None,
+            int(high.to_python()) if high.is_int() else None,
+        )
+    return out
+
+
+def _loop_ranges(x: Leaf, params: Mapping[str, Range]) -> dict[str, Range]:
+    ranges = dict(params)
+    for loop in x.loops:
+        lows = [v for v in (b.bounds(ranges)[0] for b in loop.lower) if v is not None]
+        highs = [v for v in (b.bounds(ranges)[1] for b in loop.upper) if v is not None]
+        ranges[loop.var] = (max(lows) if lows else None, min(highs) - 1 if highs else None)
+    return ranges
