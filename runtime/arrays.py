@@ -84,6 +84,11 @@ def dense_input(x: Any, dtype: np.dtype[Any], what: str) -> Array:
 def dense_output(x: Any, dtype: np.dtype[Any], what: str) -> Array:
     """An array to write to in place: of this dtype, dense, aligned, writable. Never a copy."""
     array = as_numpy(x, what)
+    if not array.flags.writeable and not isinstance(x, np.ndarray) and hasattr(x, "__array__"):
+        # NumPy makes a DLPack capsule without a version read-only; the same memory through `__array__` is not
+        shared = np.asarray(x)
+        if shared.shape == array.shape and address(shared) == address(array):
+            array = shared
     if array.dtype != dtype:
         raise ArgumentError(f"{what}: expected dtype {dtype}, got {array.dtype}")
     flags = array.flags

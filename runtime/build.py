@@ -18,7 +18,7 @@ from pathlib import Path
 from polyopt.errors import CompilerError
 from polyopt.ir.source import Source
 
-from .cache import Cache, key_of
+from .cache import Cache, default_cache, key_of
 from .compiler import BASE_FLAGS, OPENMP_FLAG, Compiler, Unit, compile_unit, find_compiler, has_openmp, link_objects
 
 SERIAL_FLAG = "-Wno-unknown-pragmas"
@@ -95,7 +95,7 @@ def compile_objects(units: Sequence[Unit], *, cache: Cache, compiler: Compiler) 
 
 def build_library(units: Sequence[Unit], *, cache: Cache | None = None, compiler: Compiler | None = None, soname: str = "") -> Path:
     """Compile and link units; gives the path of the cached shared object."""
-    cache = cache or Cache()
+    cache = cache or default_cache()
     compiler, units = choose_compiler(units, compiler)
     flags = (OPENMP_FLAG,) if wants_openmp(units) else ()
     key = key_of("library", soname, *_identity(compiler), *flags, "|", *(object_key(compiler, u) for u in units))

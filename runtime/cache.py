@@ -68,6 +68,16 @@ def _fallback_root() -> Path:
     return root
 
 
+def default_cache() -> Cache:
+    """The cache that the environment names; one object for each in a process, so that its size is not taken anew at every build."""
+    return _shared(default_root(), default_limit())
+
+
+@cache
+def _shared(root: Path, limit: int) -> Cache:
+    return Cache(root, limit)
+
+
 class Cache:
     """A cache folder. Every method may be called from many threads and processes at once."""
 

@@ -247,14 +247,23 @@ def _where(command: list[str], kept: Path | None) -> str:
     return f"command: {shlex.join(command) if len(command) < 60 else shlex.join(command[:60]) + ' …'}{text}"
 
 
+def _kept_folder() -> Path:
+    """The user's own folder for failed texts; a fresh one where another user holds its name."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"polyopt-failed-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != user:
+        folder = Path(tempfile.mkdtemp(prefix="polyopt-failed-"))
+    return folder
+
+
 def _keep(source: Path | None, command: list[str], output: str) -> Path | None:
     """Save the text that failed, with command and output, under a name that repeats for the same text."""
     if source is None or source.name == "probe.c":
         return None
     try:
         text = source.read_bytes()
-        folder = Path(tempfile.gettempdir()) / f"polyopt-failed-{os.getuid() if hasattr(os, 'getuid') else 0}"
-        folder.mkdir(exist_ok=True)
+        folder = _kept_folder()
         kept = folder / f"{source.stem}-{hashlib.sha256(text).hexdigest()[:12]}.c"
         kept.write_bytes(text)
         for header in source.parent.glob("*.h"):

@@ -59,7 +59,7 @@ def emit_entry(program: Program, digest: bytes = b"") -> str:
         CREATE,
         RUN.replace("@CALLS@", _emit_calls(program, plan)),
     ]
-    text = "\n".join(part.strip("\n") for part in parts if part) + "\n"
+    text = "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
     for mark, value in marks.items():
         text = text.replace(mark, value)
     return text

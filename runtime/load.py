@@ -57,7 +57,7 @@ def load_program(program: Program, *, threads: int | None = None, cache: Cache |
 def load_kernel(source: Source, *, threads: int | None = None, cache: Cache | None = None, compiler: Compiler | None = None) -> CompiledKernel:
     """Build one kernel through the cache, and load it. `threads`: for a kernel with OpenMP (None: OpenMP's own choice)."""
     check_threads(threads)
-    kernel = kernel_unit(source)
+    kernel = kernel_unit(source, (HIDDEN_FLAG,))  # as in a program: one object serves both
     openmp = (OPENMP_FLAG,) if wants_openmp([kernel]) else ()
     units = [kernel, Unit(f"{source.entry}_call", emit_kernel_wrapper(source), openmp)]
     compiler, _ = choose_compiler(units, compiler)

@@ -10,13 +10,16 @@ from .compiler import BASE_FLAGS, OPENMP_FLAG, Unit
 def emit_makefile(prefix: str, units: Sequence[tuple[str, Unit]], *, openmp: bool) -> str:
     """`units`: (path without .c, unit). Every ISA file has its own flags; OpenMP can be left out with `make OPENMP=`."""
     objects = " ".join(f"{path}.o" for path, _ in units)
+    common = [f for f in units[0][1].flags if f != OPENMP_FLAG and all(f in unit.flags for _, unit in units)]
     own = []
     for path, unit in units:
-        flags = " ".join("$(OPENMP)" if f == OPENMP_FLAG else f for f in unit.flags)
+        flags = " ".join("$(OPENMP)" if f == OPENMP_FLAG else f for f in unit.flags if f not in common)
         if flags:
             own.append(f"{path}.o: UNIT = {flags}\n")
     text = _MAKEFILE.replace("@OPENMP@", _OPENMP if openmp else "OPENMP =\n")
-    return text.replace("@FLAGS@", " ".join(BASE_FLAGS)).replace("@OBJECTS@", objects).replace("@OWN@", "".join(own)).replace("@P@", prefix)
+    return (
+        text.replace("@FLAGS@", " ".join([*BASE_FLAGS, *common])).replace("@OBJECTS@", objects).replace("@OWN@", "".join(own)).replace("@P@", prefix)
+    )
 
 
 _OPENMP = """# make OPENMP= builds for one thread

@@ -313,11 +313,16 @@ def test_names(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 @needs_make
-def test_builds_and_runs_on_aarch64(tmp_path: Path) -> None:
-    cross, qemu = "aarch64-linux-gnu-gcc", shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
-    write_artifact(symbolic_program(), tmp_path / "o")
-    run("make", "-C", tmp_path / "o", "clean", "all", f"CC={cross}")
+def test_builds_and_runs_on_aarch64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    qemu = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     x = example_inputs(symbolic_program().inputs, {"M": 7, "N": 9})["x"]
-    root = next((r for r in ("/usr/aarch64-linux-gnu",) if Path(r).exists()), "/")
-    done = run(qemu, "-L", root, tmp_path / "o" / "example", "--dim", "M=7", "--dim", "N=9")
+    p = symbolic_program()
+    neon = Program(**{**p.__dict__, "kernels": tuple(Source(**{**k.__dict__, "isa": "neon"}) for k in p.kernels)})
+    monkeypatch.setenv("POLYOPT_CC", "aarch64-linux-gnu-gcc")
+    write_artifact(neon, tmp_path / "o")
+    if os.uname().machine != "aarch64":
+        with pytest.raises(CompilerError, match="code for another machine"):
+            load_artifact(tmp_path / "o")
+    run("make", "-C", tmp_path / "o", "example", "CC=aarch64-linux-gnu-gcc")  # with the library that was cross-compiled
+    done = run(qemu, "-L", "/usr/aarch64-linux-gnu", tmp_path / "o" / "example", "--dim", "M=7", "--dim", "N=9")
     check_shown(done.stdout, {"z": symbolic_reference(x)})

@@ -47,6 +47,16 @@ class Foreign:
         return self.array.__dlpack_device__()
 
 
+class Unversioned(Foreign):
+    """As older libraries export: no `max_version`, and `__array__` that shares memory."""
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        return self.array.__dlpack__()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
 def copy_kernel(dtype_name: str) -> Source:
     dtype = BY_NUMPY[dtype_name]
     t = dtype.ctype
@@ -119,6 +129,8 @@ def test_kernel_inputs_of_all_kinds() -> None:
     np.testing.assert_allclose(c, 3 * (a.T @ b[:, ::2]), rtol=1e-5)
     f(np.ones((3, 4), np.float32), np.ones((4, 4), np.float32), Foreign(c), 1)
     np.testing.assert_array_equal(c, np.full((3, 4), 4))
+    f(np.ones((3, 4), np.float32), Unversioned(np.ones((4, 4), np.float32)), Unversioned(c), 2)
+    np.testing.assert_array_equal(c, np.full((3, 4), 8))
 
 
 @cc
