@@ -24,7 +24,7 @@ from .legality import kinds, private_kinds
 from .nest import Leaf, compute_leaves
 from .prove_accesses import NotProven, prove_accesses, prove_bounds
 
-BUDGET = 50_000_000
+BUDGET = 10_000_000  # isl operations for each claim
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .access import read_maps, reads, write_map
 
 # a buffer of these scopes belongs to one tile: its anti and output dependences are left out, and `legality` compares its flow
 PRIVATE_SCOPES = ("registers", "cache", "shared")
-BUDGET = 20_000_000  # isl operations; a convolution takes about 100 thousand
+BUDGET = 5_000_000  # isl operations, a few seconds; a convolution takes under 100 thousand
 
 
 @dataclass(frozen=True)
