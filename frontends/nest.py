@@ -43,7 +43,7 @@ def _block(w: Walk, body: list[ast.stmt]) -> tuple[Node, ...]:
         try:
             out.extend(_statement(w, s))
         except UntypedYet as e:
-            w.pending = e
+            w.pending = w.pending or e
     return tuple(out)
 
 
