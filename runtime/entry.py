@@ -156,6 +156,10 @@ class _Plan:
         lines += [f"  grow(&scratch, size({text}, &bad));" for text in self._scratch_expressions()]
         arrays = f"  int64_t place[{len(program.buffers)}] = {{0}};\n" if slots else ""
         places = "".join(f"  context->at[{i}] = context->arena + place[{i}];\n" for i, b in enumerate(program.buffers) if b.slot >= 0)
+        # fresh memory is zero; a slot that moved with the dims is not
+        places += "".join(
+            f"  memset(context->at[{i}], 0, (size_t)({_bytes(b, names)}));\n" for i, b in enumerate(program.buffers) if b.slot >= 0 and b.zero
+        )
         bad = '  if (bad) return fail(context, 1, "the sizes that these dims lead to are negative or do not fit in 64 bits");\n'
         symbolic = self.symbolic
         body = "\n".join(lines)

@@ -93,7 +93,14 @@ def build_manifest(
             "arena_bytes": program.arena_bytes,
             "scratch_bytes": program.scratch_bytes,
             "buffers": [
-                {"name": b.name, "elements": [encode_affine(e) for e in b.elements], "itemsize": b.itemsize, "offset": b.offset, "slot": b.slot}
+                {
+                    "name": b.name,
+                    "elements": [encode_affine(e) for e in b.elements],
+                    "itemsize": b.itemsize,
+                    "offset": b.offset,
+                    "slot": b.slot,
+                    "zero": b.zero,
+                }
                 for b in program.buffers
             ],
         },

@@ -19,7 +19,7 @@ from runtime_samples import GEMM, REVERSE, M, N, pointwise, shape, static_progra
 from polyopt.errors import ArgumentError, InternalError, UserError
 from polyopt.ir.affine import affine
 from polyopt.ir.dtype import ALL, BY_NUMPY, f16, i32
-from polyopt.ir.program import Arg, KernelCall, Port, Program
+from polyopt.ir.program import Arg, Buffer, KernelCall, Port, Program
 from polyopt.ir.source import Source
 from polyopt.ir.tensor import ScalarArg
 from polyopt.runtime import compiler
@@ -330,6 +330,36 @@ def test_symbolic_program_follows_the_dims(symbolic: CompiledModel) -> None:
     times = symbolic.profile([x := rng.random((64, 400), np.float32)], repeat=3)
     assert [label for label, _ in times] == ["rows", "sum"] and all(t > 0 for _, t in times)
     np.testing.assert_allclose(symbolic(x), symbolic_reference(x), rtol=2e-5)
+
+
+@cc
+def test_zero_buffers_are_zero_for_every_size() -> None:
+    """A kernel that adds into a buffer that is zero when a context is made, and leaves it zero."""
+    text = """#include <stdint.h>
+void add_into(const float *restrict x, float *restrict t, float *restrict y, int64_t N) {
+  for (int64_t i = 0; i < N; i++) t[i] += x[i];
+  for (int64_t i = 0; i < N; i++) y[i] = t[i], t[i] = 0.0f;
+}
+"""
+    kernel = Source(text, "add_into", (tensor("x", (N,), "input"), tensor("t", (N,), "inout"), tensor("y", (N,), "output")), params=("N",))
+    ones = Source(
+        "#include <stdint.h>\nvoid ones(float *restrict y, int64_t N) {\n  for (int64_t i = 0; i < N; i++) y[i] = 1.0f;\n}\n",
+        "ones", (tensor("y", (N,), "output"),), params=("N",),
+    )  # fmt: skip
+    f32 = BY_NUMPY["float32"]
+    program = Program(
+        "zeros", (Port("x", f32, shape(N)),), (Port("y", f32, shape(N)),), ("N",), (ones, kernel),
+        (
+            KernelCall("ones", (Arg("arena", "dirt"),), (affine("N"),)),
+            KernelCall("add_into", (Arg("input", "x"), Arg("arena", "t"), Arg("output", "y")), (affine("N"),)),
+        ),
+        (Buffer("dirt", shape(N), 4, 0, 0), Buffer("t", shape(N), 4, 0, 1, zero=True)), 0, {},
+    )  # fmt: skip
+    model = load_program(program)
+    for n in (100, 3, 70, 100, 5000, 20):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(model(x), x)
+        np.testing.assert_array_equal(model(x), x)
 
 
 @cc
