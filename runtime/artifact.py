@@ -19,7 +19,7 @@ from polyopt.ir.program import Program
 
 from .build import build_library, choose_compiler, wants_openmp
 from .cache import Cache
-from .compiler import Compiler, Unit
+from .compiler import SERIAL_HEADER, Compiler, Unit
 from .ctext import identifier
 from .example import emit_example
 from .header import emit_header, prefix_of
@@ -85,7 +85,10 @@ def _texts(program: Program, placed: list[tuple[str, Unit]]) -> dict[str, str]:
     texts = {f"{path}.c": unit.text for path, unit in placed}
     texts[f"{prefix}.h"] = emit_header(program)
     texts["example.c"] = emit_example(program)
-    texts["Makefile"] = emit_makefile(prefix, placed, openmp=wants_openmp([u for _, u in placed]))
+    openmp = wants_openmp([u for _, u in placed])
+    texts["Makefile"] = emit_makefile(prefix, placed, openmp=openmp)
+    if openmp:
+        texts[SERIAL_HEADER[0]] = SERIAL_HEADER[1]
     return texts
 
 

@@ -19,9 +19,8 @@ from polyopt.errors import CompilerError
 from polyopt.ir.source import Source
 
 from .cache import Cache, default_cache, key_of
-from .compiler import BASE_FLAGS, OPENMP_FLAG, Compiler, Unit, compile_unit, find_compiler, has_openmp, link_objects
+from .compiler import BASE_FLAGS, OPENMP_FLAG, SERIAL_FLAGS, SERIAL_HEADER, Compiler, Unit, compile_unit, find_compiler, has_openmp, link_objects
 
-SERIAL_FLAG = "-Wno-unknown-pragmas"
 _ISA_MACHINES = {"avx2": ("x86_64", "amd64", "i686"), "avx512": ("x86_64", "amd64", "i686"), "neon": ("aarch64", "arm64")}
 _warned = threading.Event()
 
@@ -62,7 +61,12 @@ def choose_compiler(units: Sequence[Unit], compiler: Compiler | None = None) -> 
     if not _warned.is_set():
         _warned.set()
         warnings.warn(f"{compiler} has no OpenMP: the code is built for one thread", stacklevel=3)
-    return compiler, [replace(u, flags=(*(f for f in u.flags if f != OPENMP_FLAG), SERIAL_FLAG)) if OPENMP_FLAG in u.flags else u for u in units]
+    return compiler, [_serial(u) if OPENMP_FLAG in u.flags else u for u in units]
+
+
+def _serial(unit: Unit) -> Unit:
+    flags = (*(f for f in unit.flags if f != OPENMP_FLAG), *SERIAL_FLAGS)
+    return replace(unit, flags=flags, headers=(*unit.headers, SERIAL_HEADER))
 
 
 def object_key(compiler: Compiler, unit: Unit) -> str:

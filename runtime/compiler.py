@@ -26,6 +26,19 @@ from polyopt.errors import CompilerError
 
 BASE_FLAGS = ("-std=c11", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Werror")
 OPENMP_FLAG = "-fopenmp"
+SERIAL_FLAGS = ("-Wno-unknown-pragmas", "-Iserial")
+SERIAL_HEADER = (
+    "serial/omp.h",
+    """/* Stands for OpenMP's header where code is built without it: one thread. */
+#ifndef POLYOPT_SERIAL_OMP_H
+#define POLYOPT_SERIAL_OMP_H
+static inline int omp_get_thread_num(void) { return 0; }
+static inline int omp_get_num_threads(void) { return 1; }
+static inline int omp_get_max_threads(void) { return 1; }
+static inline void omp_set_num_threads(int n) { (void)n; }
+#endif
+""",
+)
 _VERSIONS = range(24, 10, -1)
 _INSTALL = (
     "no C compiler found: install clang or gcc (for example `apt install gcc`), or `pip install ziglang`, or set POLYOPT_CC to a compiler's command"
@@ -159,6 +172,7 @@ def compile_unit(compiler: Compiler, unit: Unit, directory: Path) -> Path:
     source = directory / f"{unit.name}.c"
     source.write_text(unit.text, encoding="utf-8")
     for name, text in unit.headers:
+        (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8")
     flags = (*compiler.flags, *BASE_FLAGS, *unit.flags)
     _run(compiler, [*compiler.command, *flags, "-c", "-o", f"{unit.name}.o", source.name], directory, source)
@@ -266,8 +280,9 @@ def _keep(source: Path | None, command: list[str], output: str) -> Path | None:
         folder = _kept_folder()
         kept = folder / f"{source.stem}-{hashlib.sha256(text).hexdigest()[:12]}.c"
         kept.write_bytes(text)
-        for header in source.parent.glob("*.h"):
-            shutil.copy(header, folder / header.name)
+        for header in source.parent.rglob("*.h"):
+            (folder / header.relative_to(source.parent)).parent.mkdir(exist_ok=True)
+            shutil.copy(header, folder / header.relative_to(source.parent))
         kept.with_suffix(".log").write_text(shlex.join(command) + "\n" + output, encoding="utf-8")
     except OSError:
         return None

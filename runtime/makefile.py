@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .compiler import BASE_FLAGS, OPENMP_FLAG, Unit
+from .compiler import BASE_FLAGS, OPENMP_FLAG, SERIAL_FLAGS, Unit
 
 
 def emit_makefile(prefix: str, units: Sequence[tuple[str, Unit]], *, openmp: bool) -> str:
@@ -16,21 +16,21 @@ def emit_makefile(prefix: str, units: Sequence[tuple[str, Unit]], *, openmp: boo
         flags = " ".join("$(OPENMP)" if f == OPENMP_FLAG else f for f in unit.flags if f not in common)
         if flags:
             own.append(f"{path}.o: UNIT = {flags}\n")
-    text = _MAKEFILE.replace("@OPENMP@", _OPENMP if openmp else "OPENMP =\n")
+    text = _MAKEFILE.replace("@OPENMP@", _OPENMP if openmp else "")
     return (
         text.replace("@FLAGS@", " ".join([*BASE_FLAGS, *common])).replace("@OBJECTS@", objects).replace("@OWN@", "".join(own)).replace("@P@", prefix)
     )
 
 
-_OPENMP = """# make OPENMP= builds for one thread
-OPENMP = -fopenmp
+_OPENMP = f"""# make OPENMP= builds for one thread
+OPENMP = {OPENMP_FLAG}
+SERIAL = $(if $(OPENMP),,{" ".join(SERIAL_FLAGS)})
 """
 
 _MAKEFILE = """# Builds lib@P@.so and the example. CC may be any compiler that takes gcc's options; CFLAGS and LDFLAGS are added to ours.
 # The flags in FLAGS are part of the meaning of the code: no contraction, no reassociation by the compiler.
 FLAGS = @FLAGS@
-@OPENMP@SERIAL = $(if $(OPENMP),,-Wno-unknown-pragmas)
-OBJECTS = @OBJECTS@
+@OPENMP@OBJECTS = @OBJECTS@
 
 all: lib@P@.so example
 

@@ -62,9 +62,10 @@ void reverse(float *restrict X, int64_t N, char *scratch) {
 
 def pointwise(entry: str, expression: str, flags: tuple[str, ...] = (), isa: str = "scalar", pragma: str = "") -> Source:
     """`y[i] = expression(x[i], w[i % W])` over N elements, W of them constant."""
+    header = "#include <omp.h>\n" if "omp" in pragma else ""
     return Source(
         text=f"""#include <stdint.h>
-void {entry}(const float *restrict x, const float *restrict w, float *restrict y, int64_t N) {{
+{header}void {entry}(const float *restrict x, const float *restrict w, float *restrict y, int64_t N) {{
 {pragma}
   for (int64_t i = 0; i < N; i++) {{ const float a = x[i], b = w[i % 4]; y[i] = {expression}; }}
 }}
@@ -129,13 +130,15 @@ def symbolic_program(name: str = "sym", flags: tuple[str, ...] = (), pragma: str
     wide = Source(
         **{**ROW_SUM.__dict__, "scratch_bytes": "64 + 0 * N"},
     )
-    # M * 4N is no affine size of a param: the kernel is called on a tensor of M rows through one param a row block
+    header = "#include <omp.h>\n" if "omp" in pragma else ""
     rows = Source(
         text=f"""#include <stdint.h>
-void rows(const float *restrict x, const float *restrict w, const float *restrict v, float *restrict y, int64_t M, int64_t N) {{
+{header}void rows(const float *restrict x, const float *restrict w, const float *restrict v, float *restrict y, int64_t M, int64_t N) {{
 {pragma}
-  for (int64_t i = 0; i < M; i++)
-    for (int64_t j = 0; j < N; j++) y[i * N + j] = x[i * N + j] * w[j % 4] + v[j % 4];
+  for (int64_t i = 0; i < M; i++) {{
+    const int64_t from = {"omp_get_thread_num() < 0" if header else "0"};
+    for (int64_t j = from; j < N; j++) y[i * N + j] = x[i * N + j] * w[j % 4] + v[j % 4];
+  }}
 }}
 """,
         entry="rows",

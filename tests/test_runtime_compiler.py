@@ -125,7 +125,9 @@ def test_without_openmp_the_code_is_serial(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(build, "has_openmp", lambda c: False)
     build._warned.clear()
     with pytest.warns(UserWarning, match="no OpenMP"):
-        f = load_kernel(pointwise("par", "a + b", flags=("-fopenmp",), pragma="#pragma omp parallel for"), cache=Cache(tmp_path))
+        f = load_kernel(
+            pointwise("par", "a + b * (1 + omp_get_thread_num())", flags=("-fopenmp",), pragma="#pragma omp parallel for"), cache=Cache(tmp_path)
+        )
     x, w, y = np.arange(8, dtype=np.float32), np.ones(4, np.float32), np.zeros(8, np.float32)
     f(x, w, y)
     np.testing.assert_array_equal(y, x + 1)
