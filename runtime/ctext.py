@@ -98,6 +98,15 @@ def prototype(source: Source) -> str:
     return f"void {source.entry}({', '.join(params) or 'void'});"
 
 
+def param_identifiers(source: Source) -> list[str]:
+    """How a kernel's text spells its params: an emitter may have to rename a dim that is no C identifier. Read from the definition."""
+    found = re.search(rf"\b{re.escape(source.entry)}\s*\(([^)]*)\)\s*{{", source.text)
+    args = [re.findall(r"\w+", a) for a in found.group(1).split(",")] if found else []
+    end = len(args) - source.needs_scratch
+    spelled = [a[-1] for a in args[end - len(source.params) : end] if a] if end >= len(source.params) else []
+    return spelled if len(spelled) == len(source.params) else [identifier(p) for p in source.params]
+
+
 def pointer_type(ctype: str, role: str) -> str:
     """`const T *` for what a kernel only reads, else `T *`."""
     return f"const {ctype} *" if role in ("input", "constant") else f"{ctype} *"

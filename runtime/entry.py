@@ -13,7 +13,7 @@ from polyopt.ir.affine import Affine
 from polyopt.ir.program import Buffer, KernelCall, Program
 from polyopt.ir.source import Source
 
-from .ctext import CHECKED, checked, cpu_check, cpu_features, literal, pointer_type, prototype, string
+from .ctext import CHECKED, checked, cpu_check, cpu_features, literal, param_identifiers, pointer_type, prototype, string
 from .entry_text import CONTEXT, CREATE, INCLUDES, KERNEL_WRAPPER, RUN, WEIGHTS
 from .header import emit_metadata, prefix_of
 from .weights import HEADER_BYTES, layout_constants, used_constants
@@ -209,8 +209,9 @@ UNUSED static inline int64_t round_up(int64_t n, int *bad) {
 
 def scratch_function(kernel: Source) -> str:
     """A C function that gives a kernel's scratch bytes, where they are an expression in its params."""
-    params = ", ".join(f"int64_t {p}" for p in kernel.params) or "void"
-    used = "".join(f" (void){p};" for p in kernel.params)
+    names = param_identifiers(kernel)
+    params = ", ".join(f"int64_t {p}" for p in names) or "void"
+    used = "".join(f" (void){p};" for p in names)
     return f"static int64_t scratch_{kernel.entry}({params}) {{{used} return (int64_t)({kernel.scratch_bytes}); }}\n"
 
 

@@ -187,6 +187,12 @@ def test_scratch_locals_and_unbound_params() -> None:
         x = np.arange(n, dtype=np.float32)
         f(x)
         np.testing.assert_array_equal(x, np.arange(n, dtype=np.float32)[::-1])
+    # a dim that is no C identifier: the emitter renames it, in the scratch expression too
+    odd = {"params": ("seq-len",), "tensors": (tensor("X", (affine("seq-len"),), "inout"),), "scratch_bytes": "4 * n_1"}
+    g = load_kernel(Source(**{**REVERSE.__dict__, **odd, "text": REVERSE.text.replace("N", "n_1")}))
+    x = np.arange(77, dtype=np.float32)
+    g(x)
+    np.testing.assert_array_equal(x, np.arange(77, dtype=np.float32)[::-1])
     steps = Source(
         text="""#include <stdint.h>
 void steps(float *restrict x, float *restrict t, int64_t N, int64_t T) {
