@@ -54,6 +54,8 @@ def run_scop(
     missing = [p for p in scop.params if p not in params]
     if missing:
         raise ValueError(f"no value is given for the parameters {missing}")
+    if fix_params(scop.context, params).is_empty():
+        raise ValueError(f"{params} is outside the context {scop.context}")
     memory = allocate(scop, arrays, params)
     values = {s.name: numpy_dtype(s.dtype).type((scalars or {})[s.name]) for s in scop.scalars}
     runners = {s.name: _statement(scop, s, memory, values) for s in scop.statements}
@@ -125,7 +127,6 @@ def _points(s: isl.Set) -> list[tuple[int, ...]]:
     if s.is_empty():
         return []
     n = s.dim(SET)
-    s = isl.Set.from_basic_set(s.simple_hull()) if s.n_basic_set() == 0 else s
     s = s.project_out(isl.dim_type.param, 0, s.dim(isl.dim_type.param))
     if not s.is_bounded():
         raise AssertionError(f"unbounded at concrete parameters: {s}")
