@@ -95,7 +95,8 @@ def _is_alias(e: Expr) -> bool:
     nodes = list(walk(e))
     if len(nodes) == 1:
         return isinstance(e, IndexValue | Const | Scalar)
-    return len(nodes) <= ALIAS_NODES and not any(isinstance(n, Load | Call) for n in nodes)
+    costly = any(isinstance(n, Load | Call) or (isinstance(n, Binary) and n.op == "pow") for n in nodes)
+    return len(nodes) <= ALIAS_NODES and not costly
 
 
 def _learn(w: Walk, s: ast.stmt, name: str, value: Typed) -> None:
