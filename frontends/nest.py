@@ -193,6 +193,7 @@ def _remember(w: Walk, s: ast.If, cond: Expr) -> Raw:
 
 def _merged(s: ast.If) -> ast.Assign | None:
     """`if c: x = a else: x = b` as `x = a if c else b`."""
+
     def only(body: list[ast.stmt]) -> ast.Assign | None:
         if len(body) != 1:
             return None

@@ -184,7 +184,7 @@ def _tensor_type(src: PySource, arg: ast.arg, node: ast.Subscript) -> Any:
     known = {n: affine(n) if n in sizes else src.names.get(n, MISSING) for n in names}
     unknown = sorted(n for n, v in known.items() if v is MISSING)
     if unknown:
-        raise src.refuse(arg, f"`{unknown[0]}` in {quote(node)} is not defined: write {unknown[0]} = dims(\"{unknown[0]}\") outside the function")
+        raise src.refuse(arg, f'`{unknown[0]}` in {quote(node)} is not defined: write {unknown[0]} = dims("{unknown[0]}") outside the function')
     try:
         shape = eval(compile(ast.Expression(node.slice), src.filename, "eval"), {"__builtins__": {}}, known)
     except Exception as e:
@@ -234,4 +234,3 @@ def _check_names(src: PySource) -> None:
     for n in ast.walk(src.tree):
         if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and (n.id in RESERVED or not n.id.isascii()):
             raise src.refuse(n, f"`{n.id}` is a reserved word of C or isl, or not ASCII: choose another name")
-
