@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from run_graph import make, ops, run_graph
 
-from polyopt.errors import ModelError, UserError
+from polyopt.errors import ArgumentError, ModelError, UserError
 from polyopt.frontends.onnx import read_onnx
 from polyopt.frontends.onnx.dims import valid_name
 from polyopt.passes.infer_shapes import infer_shapes
@@ -399,3 +399,26 @@ def test_composite_operators(n, constants, opset):
     graph = infer_shapes(read_onnx(model))
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
     np.testing.assert_allclose(run_graph(graph, {"x": x})[0], expected, rtol=2e-5, atol=1e-5)
+
+
+def test_a_composite_operator_with_an_absent_input():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 2, 3, 4)).astype(np.float32) for _ in range(3))
+    n = node("Attention", ["q", "k", "v", "", "", "", "n"], ["y"], is_causal=1)
+    model = make([n], {"q": q, "k": k, "v": v}, ["y"], {"n": np.int64([3])}, 24)
+    graph = infer_shapes(read_onnx(model))
+    assert "Attention" not in ops(graph)
+    expected = ReferenceEvaluator(model).run(None, {"q": q, "k": k, "v": v})[0]
+    np.testing.assert_allclose(run_graph(graph, {"q": q, "k": k, "v": v})[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_inputs_can_be_fixed():
+    model = branches([], None, {"x": X, "c": (TensorProto.BOOL, [])})
+    refused(model, "If (control flow)")
+    graph = read_onnx(model, values={"c": np.array(False)})
+    assert graph.inputs == ("x",) and ops(graph) == ["Neg", "Identity", "Exp"]
+    (y,) = run_graph(infer_shapes(graph), {"x": X})
+    np.testing.assert_allclose(y, np.exp(-X), rtol=1e-6)
+    for values, part in (({"d": np.array(False)}, "'d' is not an input"), ({"c": np.float32(1)}, "'c' is bool, the given value is float")):
+        with pytest.raises(ArgumentError, match=part):
+            read_onnx(model, values=values)

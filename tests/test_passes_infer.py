@@ -7,11 +7,12 @@ import pytest
 from onnx import TensorProto, helper
 from run_graph import make, run_graph
 
-from polyopt.errors import ModelError
+from polyopt.errors import ArgumentError, ModelError
 from polyopt.frontends.onnx import read_onnx
 from polyopt.ir.affine import affine
 from polyopt.ir.dtype import f32, i64
 from polyopt.ir.graph import Graph, Node, Value
+from polyopt.passes.infer_inputs import bind_inputs, shape_inputs
 from polyopt.passes.infer_shapes import infer_known, infer_shapes, show_value
 
 node = helper.make_node
@@ -156,3 +157,18 @@ def test_a_declared_type_that_differs_is_refused():
     assert infer_shapes(declared).values["y"].dtype == f32
     wrong = Graph(**{**graph.__dict__, "values": {**graph.values, "y": Value("y", i64, None)}})
     assert "declares it as i64" in refused(wrong)
+
+
+def test_inputs_that_decide_shapes_are_named_and_can_be_bound():
+    nodes = [
+        node("Cast", ["t"], ["u"], to=I), node("Reshape", ["x", "u"], ["v"]), node("Shape", ["z"], ["s"]), node("Expand", ["v", "s"], ["y"]),
+    ]  # fmt: skip
+    graph = read_onnx(make(nodes, {"x": (F, [6]), "t": (TensorProto.INT32, [2]), "z": (F, [4, 2, 3])}, ["y"]))
+    assert shape_inputs(graph) == ("t",)
+    assert "must be known when compiling" in refused(graph)
+    bound = infer_shapes(bind_inputs(graph, {"t": np.int32([2, 3])}))
+    assert bound.inputs == ("x", "z") and shape_of(bound, "y") == ["4", "2", "3"]
+    assert bind_inputs(graph, {}) is graph
+    for name, array, part in (("q", np.int32([1]), "'q' is not an input"), ("t", np.int64([2, 3]), "int64"), ("t", np.int32([2]), "shape")):
+        with pytest.raises(ArgumentError, match=part):
+            bind_inputs(graph, {name: array})

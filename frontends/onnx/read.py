@@ -10,38 +10,35 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import onnx
-import onnx.inliner
 from onnx import AttributeProto, ModelProto
 
-from polyopt.errors import ModelError
+from polyopt.errors import ArgumentError, ModelError
 from polyopt.ir.affine import affine
 from polyopt.ir.graph import Graph, Node, Value
-from polyopt.ops.registry import lookup
 
 from .builder import Builder
-from .control import resolve_branches
 from .dims import DimNames, check_dim_values
+from .expand import expand, is_known, opset_versions
 from .load import Loaded, Source, load_model
-from .normalize import BEFORE, RENAMED, VANISHING, default_attrs, normalize
-from .skeleton import build_skeleton, check_input_types, check_nodes, find_schema, infer_types, set_nodes
-from .tensors import Array, array_dtype, attribute_value, dtype_of, sparse_array, tensor_array
-
-_MOST_ROUNDS = 20  # of inlining: bodies that use other composite operators
+from .normalize import default_attrs, normalize
+from .skeleton import build_skeleton, check_input_types, check_nodes, infer_types
+from .tensors import Array, array_dtype, attribute_value, dtype_of, elem_name, sparse_array, tensor_array
 
 
-def read_onnx(source: Source, dims: Mapping[str, int] | None = None) -> Graph:
+def read_onnx(source: Source, dims: Mapping[str, int] | None = None, values: Mapping[str, Array] | None = None) -> Graph:
     """Read an ONNX model.
 
     source: a path, the bytes of a file, or a ModelProto. dims: values for symbolic dims, by the model's name or by ours.
+    values: inputs that are fixed to constants (a shape or a condition that the model takes as an input).
     Raises ModelError for a model that is broken, ill-typed or unsupported, UserError for a dim that it does not have.
     """
     check_dim_values(dims or {})
-    loaded = load_model(source)
+    loaded = _with_values(load_model(source), values or {})
     model = build_skeleton(loaded.model)
     stored = _stored_names(loaded.model)
     check_input_types(model, stored)
     values, inputs = _inputs(model, stored, dims or {})
-    _expand(model)
+    expand(model)
     _refuse_unsupported(model, loaded)
     check_nodes(model)
     builder = _builder(model, loaded)
@@ -59,6 +56,24 @@ def read_onnx(source: Source, dims: Mapping[str, int] | None = None) -> Graph:
         if v.type.tensor_type.elem_type:
             values[v.name] = Value(v.name, dtype_of(v.type.tensor_type.elem_type, f"output {v.name!r}"), None)
     return Graph(loaded.name, inputs, outputs, values, constants, tuple(nodes), loaded.opset)
+
+
+def _with_values(loaded: Loaded, values: Mapping[str, Array]) -> Loaded:
+    """The model with some inputs fixed to constants."""
+    if not values:
+        return loaded
+    inputs = {v.name: v for v in loaded.model.graph.input}
+    model = ModelProto()
+    model.CopyFrom(loaded.model)
+    for name, array in values.items():
+        if name not in inputs:
+            raise ArgumentError(f"{name!r} is not an input of the model (inputs: {', '.join(inputs)})")
+        tensor = onnx.numpy_helper.from_array(array, name)
+        wanted = inputs[name].type.tensor_type.elem_type
+        if tensor.data_type != wanted:
+            raise ArgumentError(f"input {name!r} is {elem_name(wanted)}, the given value is {elem_name(tensor.data_type)}")
+        model.graph.initializer.append(tensor)
+    return replace(loaded, model=model)
 
 
 def _stored_names(model: ModelProto) -> set[str]:
@@ -80,67 +95,16 @@ def _inputs(model: ModelProto, stored: set[str], dims: Mapping[str, int]) -> tup
     return values, tuple(values)
 
 
-def _is_known(node: onnx.NodeProto, opset: int) -> bool:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain:
-        return lookup(node.op_type, domain) is not None
-    if opset < BEFORE.get(node.op_type, 0) or not onnx.defs.has(node.op_type, opset, ""):
-        return False
-    return node.op_type in VANISHING or lookup(RENAMED.get(node.op_type, node.op_type)) is not None
-
-
-def _versions(model: ModelProto) -> dict[str, int]:
-    return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
-
-
-def _expand(model: ModelProto) -> None:
-    """Decide branches and inline the function bodies of operators that the registry lacks, until nothing changes."""
-    for _ in range(_MOST_ROUNDS):
-        changed = resolve_branches(model)
-        versions = _versions(model)
-        wanted = set()
-        for n in model.graph.node:
-            schema = None if _is_known(n, versions.get("", 0)) else find_schema(n.op_type, n.domain, versions)
-            if schema is not None and (schema.has_function or schema.has_context_dependent_function):
-                wanted.add((n.domain, n.op_type))
-        if wanted:
-            changed |= _inline_bodies(model, sorted(wanted))
-        if not changed:
-            return
-
-
-def _inline_bodies(model: ModelProto, wanted: list[tuple[str, str]]) -> bool:
-    """Replace the nodes by their operators' bodies; False where onnx has none for these types."""
-    before = [(n.op_type, n.name) for n in model.graph.node]
-    typed = ModelProto()
-    typed.CopyFrom(model)
-    known = infer_types(model, strict=False)
-    del typed.graph.value_info[:]
-    typed.graph.value_info.extend(onnx.helper.make_value_info(name, kind) for name, kind in known.items())
-    try:
-        done = onnx.inliner.inline_selected_functions(typed, wanted, exclude=False, inline_schema_functions=True)
-    except (RuntimeError, onnx.shape_inference.InferenceError):  # onnx cannot build the body: the operator stays and is reported as unsupported
-        return False
-    if [(n.op_type, n.name) for n in done.graph.node] == before:
-        return False
-    if any(a.type == AttributeProto.GRAPH for n in done.graph.node for a in n.attribute if n.op_type in ("Loop", "Scan")):
-        return False
-    del model.opset_import[:]
-    model.opset_import.extend(done.opset_import)
-    set_nodes(model, list(done.graph.node))
-    return True
-
-
 def _refuse_unsupported(model: ModelProto, loaded: Loaded) -> None:
     """One ModelError that lists every operator that is not supported, with its nodes and what to do."""
     uses: dict[str, list[str]] = {}
     control = False
-    opset = _versions(model).get("", loaded.opset)
+    opset = opset_versions(model).get("", loaded.opset)
     for n in model.graph.node:
         if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in n.attribute):
             control = True
             uses.setdefault(f"{n.op_type} (control flow)", []).append(n.name)
-        elif not _is_known(n, opset):
+        elif not is_known(n, opset):
             uses.setdefault(_full_name(n, opset), []).append(n.name)
     if not uses:
         return
@@ -178,11 +142,11 @@ def _builder(model: ModelProto, loaded: Loaded) -> Builder:
     used = {i for n in model.graph.node for i in n.input if i} | {v.name for v in model.graph.output}
     taken = used | {v.name for v in model.graph.input} | set(constants) | {o for n in model.graph.node for o in n.output}
     taken |= {n.name for n in model.graph.node}
-    return Builder(constants, infer_types(model, strict=True), taken, used, _versions(model).get("", loaded.opset))
+    return Builder(constants, infer_types(model, strict=True), taken, used, opset_versions(model).get("", loaded.opset))
 
 
 def _nodes(model: ModelProto, loaded: Loaded, builder: Builder) -> list[Node]:
-    versions, out = _versions(model), []
+    versions, out = opset_versions(model), []
     for n in model.graph.node:
         domain = "" if n.domain == "ai.onnx" else n.domain
         where = f"node {n.name!r} ({n.op_type})"
