@@ -13,7 +13,7 @@ from ..ir.affine import Affine, var
 from ..ir.expr import Access, Expr, IndexValue, Load, loads, walk
 from ..ir.graph import Shape
 from ..ops.registry import Nest
-from ..ops.structure import map_accesses
+from ..ops.structure import accesses_of, map_accesses
 
 Pair = tuple[str, str]
 
@@ -56,7 +56,7 @@ def _closure(
                 return None
         for k, n in enumerate(nests):
             pair = pairs[k]
-            for a in _accesses(n):
+            for a in accesses_of(n):
                 p = tensors.get(a.tensor)
                 if p is not None:
                     here = _loops_at(n, a, p, shapes[a.tensor])
@@ -98,7 +98,7 @@ def _dims_of(n: Nest, pair: Pair, tensors: Mapping[str, int]) -> dict[str, int] 
     for e in walk(n.expr):
         if isinstance(e, IndexValue) and set(pair) & e.index.names():
             return None
-    for a in _accesses(n):
+    for a in accesses_of(n):
         used = [k for k, x in enumerate(a.indices) if _uses(x, pair)]
         if not used:
             continue
@@ -115,11 +115,6 @@ def _uses(x: Affine | Expr, pair: Pair) -> bool:
     return any(isinstance(e, IndexValue) and set(pair) & e.index.names() for e in walk(x)) or any(
         _uses(i, pair) for e in walk(x) if isinstance(e, Load) for i in e.access.indices if isinstance(i, Affine)
     )
-
-
-def _accesses(n: Nest) -> tuple[Access, ...]:
-    inner = tuple(x.access for i in n.write.indices if isinstance(i, Expr) for x in loads(i))
-    return (n.write, *(x.access for x in loads(n.expr)), *inner)
 
 
 def _join(n: Nest, pair: Pair | None, tensors: Mapping[str, int]) -> Nest:

@@ -15,11 +15,11 @@ import numpy as np
 from ..errors import InternalError
 from ..ir.affine import Affine, affine, var
 from ..ir.dtype import DType
-from ..ir.expr import Access, Const, Expr, IndexValue, Load, loads, rewrite, walk
+from ..ir.expr import Access, Const, Expr, Load, loads, rewrite
 from ..ir.graph import Graph, Group, Plan, Shape, Storage
 from ..ir.tensor import Tensor
 from ..ops.registry import Nest
-from ..ops.structure import define, factors, is_identity, map_accesses, rename_iters, simplify_nest
+from ..ops.structure import accesses_of, define, factors, is_identity, map_accesses, params_of, rename_iters, simplify_nest
 from .collapse import collapse
 from .inline import merge_nests
 from .physical import border_nests, drop_single, is_noop, place_nests, split_blocks
@@ -145,18 +145,13 @@ def _buffers(
 def _canonical(group: Group, graph: Graph, nests: tuple[Nest, ...], buffers: Mapping[str, _Buffer]) -> Kernel:
     nests, shapes = _squeezed(nests, {b: x.shape for b, x in buffers.items()})
     nests, shapes = collapse(nests, shapes, frozenset())
-    order = dict.fromkeys(a.tensor for n in nests for a in _accesses(n))
+    order = dict.fromkeys(a.tensor for n in nests for a in accesses_of(n))
     arguments = [b for b in order if buffers[b].role != "local"]
     new = {b: f"t{k}" for k, b in enumerate(arguments)}
     new |= {b: f"l{k}" for k, b in enumerate(b for b in order if buffers[b].role == "local")}
     nests = tuple(map_accesses(n, lambda a: Access(new[a.tensor], a.indices)) for n in nests)
     tensors = tuple(Tensor(new[b], buffers[b].dtype, shapes[b], buffers[b].role) for b in new)
-    return Kernel(group.name, _params(nests, tensors), tensors, nests, tuple(arguments))
-
-
-def _accesses(n: Nest) -> list[Access]:
-    inner = [x.access for i in n.write.indices if isinstance(i, Expr) for x in loads(i)]
-    return [*(x.access for x in loads(n.expr)), *inner, n.write]
+    return Kernel(group.name, params_of(nests, tensors), tensors, nests, tuple(arguments))
 
 
 def _squeezed(nests: tuple[Nest, ...], shapes: Mapping[str, Shape]) -> tuple[tuple[Nest, ...], dict[str, Shape]]:
@@ -171,17 +166,3 @@ def _squeezed(nests: tuple[Nest, ...], shapes: Mapping[str, Shape]) -> tuple[tup
 
     out = {t: tuple(s[k] for k in kept[t]) or (affine(1),) for t, s in shapes.items()}
     return tuple(map_accesses(n, squeeze) for n in nests), out
-
-
-def _params(nests: Sequence[Nest], tensors: Sequence[Tensor]) -> tuple[str, ...]:
-    """The named dims that occur, sorted."""
-    names: set[str] = {x for t in tensors for d in t.shape for x in d.names()}
-    for n in nests:
-        mine = {i for i, _ in n.iters}
-        used: set[str] = {x for _, e in n.iters for x in e.names()} | {x for c in n.where for x in c.names()}
-        used |= {x for a in _accesses(n) for i in a.indices if isinstance(i, Affine) for x in i.names()}
-        used |= {x for e in walk(n.expr) if isinstance(e, IndexValue) for x in e.index.names()}
-        names |= used - mine
-    return tuple(sorted(names))
-
-

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from ..errors import ModelError
 from ..ir.affine import Affine, AffineLike, FloorDiv, Range, affine, var
-from ..ir.expr import Access, Binary, Expr, Load, loads, rewrite, rewrite_access, substitute, walk
+from ..ir.expr import Access, Binary, Expr, IndexValue, Load, loads, rewrite, rewrite_access, substitute, walk
 from ..ir.graph import Graph, Node, Shape, Value
+from ..ir.tensor import Tensor
 from .registry import Definition, Nest, Op, lookup
 
 Map = tuple[Affine, ...]
@@ -349,3 +350,22 @@ def map_accesses(nest: Nest, fn: Callable[[Access], Access]) -> Nest:
         return Load(fn(e.access), e.dtype) if isinstance(e, Load) else None
 
     return replace(nest, write=fn(rewrite_access(nest.write, visit)), expr=rewrite(nest.expr, visit))
+
+
+# ---- what a nest names
+def accesses_of(n: Nest) -> list[Access]:
+    """All accesses of a nest: reads in evaluation order, those inside indirect indices, the write last."""
+    inner = [x.access for i in n.write.indices if isinstance(i, Expr) for x in loads(i)]
+    return [*(x.access for x in loads(n.expr)), *inner, n.write]
+
+
+def params_of(nests: Sequence[Nest], tensors: Sequence[Tensor]) -> tuple[str, ...]:
+    """The named dims that occur, sorted."""
+    names: set[str] = {x for t in tensors for d in t.shape for x in d.names()}
+    for n in nests:
+        mine = {i for i, _ in n.iters}
+        used: set[str] = {x for _, e in n.iters for x in e.names()} | {x for c in n.where for x in c.names()}
+        used |= {x for a in accesses_of(n) for i in a.indices if isinstance(i, Affine) for x in i.names()}
+        used |= {x for e in walk(n.expr) if isinstance(e, IndexValue) for x in e.index.names()}
+        names |= used - mine
+    return tuple(sorted(names))

@@ -1,0 +1,155 @@
+"""A schedule under construction: an immutable wrapper of a Scop whose methods are the verbs.
+
+Takes a Scop, or a Python loop nest; gives `Schedule`s. Every verb is checked against the dependences and gives a new schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import islpy as isl
+
+from polyopt.codegen.c import emit_kernel
+from polyopt.frontends.python_loops import ScopFunction
+from polyopt.runtime.kernel import CompiledKernel
+from polyopt.runtime.load import load_kernel
+
+from ..errors import UserError
+from ..ir.expr import Access
+from ..ir.scop import Dependences, Scop, Step
+from ..ir.source import Source
+from ..ir.text import show, to_text
+from ..ir.verify import verify_nest, verify_scop, verify_source
+from ..lower.loops import lower_to_loops
+from ..options import Options
+from ..poly.certify import Certificate, certify
+from ..poly.deps import compute_dependences
+from ..target import cpu_target
+from ..verbs import VERBS
+from ..verbs.recipe import apply_recipe
+
+Reference = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A Scop with its schedule. Verbs are methods: `s.tile(i=32)`, `s.interchange("i", "j")`, `s.vectorize("j", 8)`, …
+
+    `reference(*arrays)` is the oracle: the original Python body, or the operator's NumPy reference.
+    """
+
+    scop: Scop
+    reference: Reference | None = None
+
+    # ---- what it is
+    @property
+    def domain(self) -> isl.UnionSet:
+        """All statement instances."""
+        return self.scop.domain()
+
+    @property
+    def accesses(self) -> dict[str, tuple[Access, tuple[Access, ...]]]:
+        """For each statement, the access that it writes and those that it reads."""
+        return {s.name: (s.write, s.reads()) for s in self.scop.statements}
+
+    @cached_property
+    def dependences(self) -> Dependences:
+        """Flow, anti, output and reduction dependences."""
+        deps = self.scop.dependences
+        if deps is None:
+            deps = compute_dependences(self.scop).dependences
+        assert deps is not None
+        return deps
+
+    @property
+    def history(self) -> tuple[Step, ...]:
+        """The verbs applied so far."""
+        return self.scop.history
+
+    @property
+    def label(self) -> str:
+        """bit-identical, or which reductions are reassociated."""
+        return self.scop.label
+
+    # ---- verbs
+    def __getattr__(self, name: str) -> Callable[..., Schedule]:
+        verb = VERBS.get(name)
+        if verb is None:
+            raise AttributeError(f"a schedule has no verb {name!r}; the verbs are {', '.join(sorted(VERBS))}")
+
+        def apply(*args: Any, **kwargs: Any) -> Schedule:
+            return replace(self, scop=verb(self.scop, *args, **kwargs))
+
+        apply.__name__, apply.__doc__ = name, verb.__doc__
+        return apply
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *VERBS})
+
+    # ---- looking at it
+    def __str__(self) -> str:
+        return to_text(self.scop)
+
+    def __repr__(self) -> str:
+        return f"<schedule of {self.scop.name}: {len(self.scop.statements)} statements, {len(self.history)} steps, {self.label}>"
+
+    def show(self, **options: Any) -> Any:
+        """Draw domains, dependences and tiles (needs matplotlib)."""
+        return show(self.scop, **options)
+
+    def explain(self) -> str:
+        """A report: what was applied, statements, dependences, the schedule tree, and the loops that come of it."""
+        steps = "\n".join(f"  {k}. {s}" for k, s in enumerate(self.history, 1)) or "  (none)"
+        statements = "\n".join(f"  {s.name}: {s.domain}\n    {s.write} {s.reduction or ''}= …" for s in self.scop.statements)
+        deps = str(self.dependences).replace("\n", "\n  ")
+        return "\n".join(
+            [f"{self.scop.name}: {self.label}", "steps:", steps, "statements:", statements, "dependences:", f"  {deps}",
+             "schedule:", str(self.scop.schedule.get_root().to_str()), "loops:", to_text(lower_to_loops(self.scop))]
+        )  # fmt: skip
+
+    def verify(self) -> Certificate:
+        """Prove that the loops run exactly the domains, in an order that respects all dependences, within bounds."""
+        scop = replace(self.scop, dependences=self.dependences)
+        verify_scop(scop)
+        nest = lower_to_loops(scop)
+        verify_nest(nest)
+        return certify(scop, nest)
+
+    # ---- running it
+    def source(self, target: str = "cpu", isa: str = "native", threads: int = 1, fp: str = "default") -> Source:
+        """The C text."""
+        options = Options(target=target, isa=isa, threads=threads, fp=fp)
+        if options.target != "cpu":
+            raise UserError(f"target {target}: only cpu is available in this installation")
+        source = emit_kernel(lower_to_loops(self.scop), cpu_target(isa, threads), fp, threads > 1)
+        verify_source(source)
+        return source
+
+    def compile(self, target: str = "cpu", isa: str = "native", threads: int = 1, fp: str = "default") -> CompiledKernel:
+        """A function of arrays: `f(a, b, c)`, in the order of the Scop's tensors, outputs written in place."""
+        return load_kernel(self.source(target, isa, threads, fp), threads=threads if threads > 1 else None)
+
+
+def schedule(nest: Scop | ScopFunction | Schedule) -> Schedule:
+    """A schedule that starts in the order in which the nest is written. Raises NotAffine for a nest outside the model."""
+    if isinstance(nest, Schedule):
+        return nest
+    if isinstance(nest, ScopFunction):
+        return Schedule(with_dependences(nest.scop), nest.reference)
+    if isinstance(nest, Scop):
+        return Schedule(with_dependences(nest))
+    raise UserError(f"schedule takes a function decorated with @po.scop, a Scop or a schedule, not {type(nest).__name__}")
+
+
+def auto(nest: Scop | ScopFunction | Schedule, isa: str = "native", threads: int = 1, fp: str = "default") -> Schedule:
+    """The schedule that the recipes choose by the nest's structure."""
+    s = schedule(nest)
+    return replace(s, scop=apply_recipe(s.scop, cpu_target(isa, threads), Options(isa=isa, threads=threads, fp=fp)))
+
+
+def with_dependences(scop: Scop) -> Scop:
+    """The Scop with its dependences (computed once)."""
+    return scop if scop.dependences is not None else compute_dependences(scop)
