@@ -48,7 +48,7 @@ def _tested(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[LoopNode, ...]:
         return peel_partial_tiles(body, ranges)
     cond, cut, rest = test
     full = _tested(tuple(assume(x, cut, None) for x in body), ranges)
-    partial = tuple(assume(x, cut, rest) for x in body)
+    partial = body if rest is None else tuple(assume(x, cut, rest) for x in body)
     return (If(cond, full, _tested(partial, ranges) if rest is not None else peel_partial_tiles(partial, ranges)),)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import islpy as isl
 
-from ..ir.affine import Affine
 from ..ir.graph import Group, Plan
 from ..ir.scop import Scop, Statement
 from ..ir.tensor import Tensor

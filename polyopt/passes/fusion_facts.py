@@ -13,9 +13,9 @@ from functools import cached_property
 from ..errors import ModelError
 from ..ir.expr import Load, loads
 from ..ir.graph import Graph, Node, Shape
+from ..ir.tensor import Tensor
 from ..ops.registry import Nest
 from ..ops.structure import Map, compose, define, dim_vars, factors, floors, invert, kind_of, move_map, padding_tests
-from ..ir.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def _channel_identity(n: Nest, x: Load, facts: Facts) -> bool:
     channel = read[1]
     if len(channel.names()) != 1 or channel != var(next(iter(channel.names()))):
         return False
-    return len(write) > 1 and write[1] == channel or _writes_local(n, channel, facts)
+    return (len(write) > 1 and write[1] == channel) or _writes_local(n, channel, facts)
 
 
 def _writes_local(n: Nest, channel: Affine, facts: Facts) -> bool:
@@ -95,7 +95,7 @@ def _writes_local(n: Nest, channel: Affine, facts: Facts) -> bool:
 
 def _is_piece(n: Nest, x: Load) -> bool:
     """Whether the nest copies the tensor to other channels of a larger one, a block to a block."""
-    if n.expr is not x and n.expr != x or not n.write.is_affine or len(n.write.indices) != len(x.access.indices):
+    if (n.expr is not x and n.expr != x) or not n.write.is_affine or len(n.write.indices) != len(x.access.indices):
         return False
     write, read = n.write.affine_indices(), x.access.affine_indices()
     return (write[1] - read[1]).is_const and all(w == r for k, (w, r) in enumerate(zip(write, read)) if k != 1)
