@@ -91,7 +91,7 @@ def _source(st: State, entry: str) -> Source:
             scratch_all = f"{scratch} + {st.target.threads} * ({private})"
     else:
         private, scratch_all = "0", scratch
-    lines = [*symbol_lines(st), *st.scope.lines]
+    lines = [*symbol_lines(st), *st.scope.used_lines()]
     head = cgen.FunctionDeclaration(cgen.Value("void", entry), _arguments(st, isinstance(scratch_all, str) or scratch_all > 0))
     body = cgen.FunctionBody(head, cgen.Block([cgen.Line(x) for x in lines]))
     text = "\n".join([f"/* {comment(st.nest.name)} ({st.target.isa.name}) */", st.prelude.text(), *st.functions, str(body)]) + "\n"
@@ -255,7 +255,9 @@ def _declare(st: State, tensor: str) -> None:
 
 
 def _local_line(st: State, ctype: str, name: str, zero: str, loaded: bool) -> None:
-    st.line(f"{ctype} {name} = {zero};" + ("" if loaded else f" (void){name};"))
+    text = f"{ctype} {name} = {zero};" + ("" if loaded else f" (void){name};")
+    st.scope.locals[text] = name
+    st.line(text)
 
 
 # ---- loops

@@ -94,7 +94,7 @@ def _outline(st: State, n: Loop, name: str, params: list[str], args: list[str]) 
     st.in_parallel = True
     st.emit_body(st, n.body)
     st.in_parallel = False
-    lines = [*symbol_lines(st), *st.scope.lines]
+    lines = [*symbol_lines(st), *st.scope.used_lines()]
     st.scope, st.arena, st.used_symbols, st.visible, st.depth_of = kept
     if own.total():
         st.per_thread.append(own)

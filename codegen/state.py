@@ -5,6 +5,7 @@ Mutable on purpose, private to `emit_kernel`. A `Scope` is one C block; loops pu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,6 +56,9 @@ class Vec:
         return all(a == self.width for a in self.active)
 
 
+WORD = re.compile(r"[A-Za-z_]\w*")
+
+
 @dataclass
 class Scope:
     """One C block. `loop_var`: set on the body of a C loop; `innermost`: no C loop inside it."""
@@ -67,6 +71,22 @@ class Scope:
     loads: dict[object, Val] = field(default_factory=dict)
     pointers: dict[object, str] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
+    locals: dict[str, str] = field(default_factory=dict)  # local → its declaration, dropped where this block never reads it
+
+    def used_lines(self) -> list[str]:
+        """The lines without declarations of locals that occur nowhere else in them (a partial tile uses some of its registers)."""
+        if not self.locals:
+            return self.lines
+        seen: set[str] = set()
+        out = []
+        for x in reversed(self.lines):
+            if x in self.locals:
+                if self.locals[x] not in seen:
+                    continue
+            elif x.strip() not in self.locals:  # an inner block may have locals of the same names
+                seen.update(WORD.findall(x))
+            out.append(x)
+        return out[::-1]
 
 
 @dataclass
@@ -148,7 +168,7 @@ class State:
         assert inner.parent is not None
         self.scope = inner.parent
         self.scope.lines.append(head)
-        self.scope.lines.extend("    " + x for x in inner.lines)
+        self.scope.lines.extend("    " + x for x in inner.used_lines())
         self.scope.lines.append(tail)
 
     def bind(self, var: str, rng: Range, ctype: str | None = None) -> str:
