@@ -84,7 +84,7 @@ class Writer:
         w = self.normal(cout, cin // group, k, k, scale=gain / math.sqrt(cin // group * k * k))
         rest = [self.normal(cout, scale=0.05)] if bias else []
         p = k // 2
-        attrs = {"kernel_shape": [k, k], "strides": [stride] * 2, "pads": [p] * 4, "group": group, "dilations": [1, 1]}
+        attrs: dict[str, Any] = {"kernel_shape": [k, k], "strides": [stride] * 2, "pads": [p] * 4, "group": group, "dilations": [1, 1]}
         return str(self.op("Conv", x, w, *rest, **attrs))
 
     def batch_norm(self, x: str, channels: int, gain: float = 1.0) -> str:
@@ -196,7 +196,7 @@ def yolov3() -> ModelProto:
         return g.conv(cbl(x, width, 2 * width, 3), 2 * width, 255, 1, bias=True)
 
     def upsample(x: str, cin: int, cout: int) -> str:
-        up = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        up: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return str(g.op("Resize", cbl(x, cin, cout, 1), "", g.constant([1, 1, 2, 2]), **up))
 
     x = cbl(g.input("image", [1, 3, 416, 416]), 3, 32, 3)

@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from polyopt.frontends.onnx import read_onnx
 from polyopt.ir.affine import Affine
 from polyopt.ir.graph import Graph
+from polyopt.ir.verify import verify_graph, verify_inferred
 from polyopt.ops.registry import lookup
 from polyopt.passes.infer_shapes import infer_shapes
 from polyopt.passes.simplify import simplify
@@ -75,6 +76,9 @@ def simplified(model: ModelProto, fp: str = "default") -> tuple[Graph, Graph]:
     """The inferred graph, and the simplified one; inference agrees with what simplify says."""
     graph = infer_shapes(read_onnx(model))
     small = simplify(graph, fp)
+    for g in (graph, small):
+        verify_graph(g)
+        verify_inferred(g)
     assert infer_shapes(small).values == small.values
     return graph, small
 
