@@ -140,7 +140,8 @@ def _table() -> dict[Key, str]:
             out["reduce" + op, "avx512", 64, name] = f"_mm512_reduce_{op}_{suffix}({{0}})"
     out["widen", "avx512", 32, "f16"] = "_mm512_cvtph_ps((__m256i){0})"
     out["narrow", "avx512", 32, "f16"] = "_mm512_cvtps_ph({0}, 8)"
-    out["widen", "avx512", 16, "f16"] = "_mm256_cvtph_ps((__m128i){0})"
+    out["widen", "avx512", 16, "f16"] = "_mm512_castps512_ps256(_mm512_cvtph_ps(_mm256_castsi128_si256((__m128i){0})))"
+    out["narrow", "avx512", 16, "f16"] = "_mm256_castsi256_si128(_mm512_cvtps_ph(_mm512_castps256_ps512({0}), 8))"
     return out | _neon()
 
 

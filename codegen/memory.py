@@ -221,6 +221,7 @@ def _vector_load(st: State, t: Tensor, off: Offset, part: int, safe: bool, vec: 
         return f"{st.prelude.load(vec.width, _raw(t.dtype))}({where}, {mask})"
     if active == vec.width:
         text = f"*(const {st.prelude.unaligned(vec.width, t.dtype)} *)({where})"
+        text = text if safe else f"({ctype}){text}"  # both sides of a conditional must have one type
     else:
         text = f"{st.prelude.count_access(vec.width, _raw(t.dtype), False)}({where}, {active})"
     return _remember(st, t.name, text, ctype, text, safe)

@@ -105,6 +105,16 @@ def scalar_helper(key: str, dtype: DType | None) -> Helper:
         params, body = own[key] if key in own else _INT[key]
     for k, v in (("{T}", dtype.ctype), ("{U}", wrap_type(dtype)), ("{f}", suffix), ("{B}", str(dtype.bits))):
         body = body.replace(k, v)
+    body = _one_statement_a_line(body)
     name = f"po_{key}_{dtype.name}"
     args = ", ".join(f"{dtype.ctype} {p}" for p in params)
     return Helper(name, f"static inline {dtype.ctype} {name}({args}) {{\n    {body}\n}}", headers=("math.h",) if dtype.is_float else ())
+
+
+def _one_statement_a_line(body: str) -> str:
+    """Break after each statement (compilers warn of statements that hide behind an `if` on one line)."""
+    out, depth = "", 0
+    for c in " ".join(body.split()):
+        depth += (c == "(") - (c == ")")
+        out += c + ("\n   " if c == ";" and depth == 0 else "")
+    return out.rstrip()

@@ -131,7 +131,7 @@ def lift(st: State, v: Val) -> Val:
         return Val((text,) * len(vec.active), v.dtype, True, 8)
     text = f"{st.prelude.splat(vec.width, v.dtype)}({v.text})"
     if not st.hard and not v.ordered:
-        key = ("", "splat", text)
+        key = ("", "splat", len(vec.active), text)
         if key in st.scope.loads:
             return st.scope.loads[key]
         if v.text.isidentifier() and v.text in st.stable:
