@@ -63,34 +63,26 @@ def find_update(scop: Scop, target: Target) -> Update | None:
         others = tuple(x for x in s.loads() if v not in iterators_of(x.access, s))
         coupled = _coupled(s, results, reduced)
         companions = _companions(scop, s)
-        if companions is None or v in coupled:
+        if v in coupled:
             return None
         return Update(s, v, results, reduced, vector_loads, others, extents, coupled, companions)
     return None
 
 
-def _companions(scop: Scop, update: Statement) -> dict[str, dict[str, str]] | None:
-    """The other statements that touch C, element by element, with their iterators renamed; None where one of them does it otherwise."""
+def _companions(scop: Scop, update: Statement) -> dict[str, dict[str, str]]:
+    """The statements that touch C element by element like the update, with their iterators renamed to its own.
+
+    One that touches C otherwise (the border of a padded tensor, say) keeps a nest of its own; the legality check says whether that is right.
+    """
     out: dict[str, dict[str, str]] = {}
     for s in scop.statements:
-        if s is update:
-            continue
         touching = [a for a in (s.write, *s.reads()) if a.tensor == update.write.tensor]
-        if not touching:
+        if s is update or not touching or any(a != touching[0] for a in touching):
             continue
         names = match_iterators(touching[0], s.iters, update.write, update.iters)
-        if names is None or any(a != touching[0] for a in touching) or set(names) != set(s.iters):
-            names = _whole_match(s, touching, update)
-            if names is None:
-                return None
-        out[s.name] = names
+        if names is not None and set(names) >= set(s.iters):
+            out[s.name] = names
     return out
-
-
-def _whole_match(s: Statement, touching: Sequence[Access], update: Statement) -> dict[str, str] | None:
-    names = match_iterators(touching[0], s.iters, update.write, update.iters)
-    ok = names is not None and all(a == touching[0] for a in touching) and set(names) >= set(s.iters)
-    return names if ok else None
 
 
 def _coupled(s: Statement, results: Sequence[str], reduced: Sequence[str]) -> frozenset[str]:
