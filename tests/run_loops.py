@@ -23,8 +23,6 @@ _BINARY = {
     "%": lambda x, y: x % y,
     "min": np.minimum,
     "max": np.maximum,
-    "and": lambda x, y: bool(x) and bool(y),
-    "or": lambda x, y: bool(x) or bool(y),
 }
 _COMPARE = {
     "<": lambda x, y: x < y,
@@ -86,6 +84,8 @@ def _value(e: Expr, store: dict[str, Any], env: Env) -> Any:
     if isinstance(e, Unary):
         x = _value(e.x, store, env)
         return -x if e.op == "-" else not x
+    if isinstance(e, Binary) and e.op in ("and", "or"):
+        return bool(_value(e.y, store, env)) if bool(_value(e.x, store, env)) == (e.op == "and") else e.op == "or"
     if isinstance(e, Binary):
         return _BINARY[e.op](_value(e.x, store, env), _value(e.y, store, env))
     if isinstance(e, Compare):

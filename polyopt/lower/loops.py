@@ -44,6 +44,15 @@ class _Env:
     values: Mapping[str, Affine]
     ranges: Mapping[str, Range]
     band: int = -1
+    decided: Mapping[Expr, bool] = field(default_factory=dict)
+
+
+class _Undecided(Exception):
+    """A value that differs by a condition, which no guard around has decided yet."""
+
+    def __init__(self, cond: Expr) -> None:
+        super().__init__(str(cond))
+        self.cond = cond
 
 
 def lower_to_loops(scop: Scop) -> LoopNest:
@@ -105,6 +114,15 @@ def _number_bands(schedule: isl.Schedule) -> tuple[isl.Schedule, list[tuple[str,
 
 # ---- isl's AST
 def _read(r: _Reader, node: isl.AstNode, env: _Env) -> tuple[LoopNode, ...]:
+    """The nodes of an AST; where a bound or coordinate differs by a condition, one version for each case."""
+    try:
+        return _node(r, node, env)
+    except _Undecided as e:
+        yes, no = (_read(r, node, replace(env, decided={**env.decided, e.cond: case})) for case in (True, False))
+        return (If(e.cond, yes, no),)
+
+
+def _node(r: _Reader, node: isl.AstNode, env: _Env) -> tuple[LoopNode, ...]:
     kind = node.get_type()
     if kind == AST.block:
         children = node.block_get_children()
@@ -145,7 +163,7 @@ def _loop(r: _Reader, node: isl.AstNode, env: _Env) -> tuple[LoopNode, ...]:
     hi = [x.bounds(env.ranges)[1] for x in upper]
     known_lo, known_hi = [x for x in lo if x is not None], [x for x in hi if x is not None]
     rng = (max(known_lo) if known_lo else None, min(known_hi) - 1 if known_hi else None)
-    inner = _Env({**env.values, iterator: value}, {**env.ranges, v: rng})
+    inner = replace(env, values={**env.values, iterator: value}, ranges={**env.ranges, v: rng}, band=-1)
     body = _read(r, node.for_get_body(), inner)
     mark, _, lanes = mark.partition(":") if mark.startswith("vector") else (mark, "", "")
     return (Loop(v, lower, upper, body, step, mark, name, int(lanes or 0), rng),)
@@ -181,7 +199,11 @@ def _affine(e: isl.AstExpr, env: _Env) -> Affine:
         name = e.get_id().get_name()
         return env.values.get(name, var(name))
     op = e.get_op_type()
+    if op in (OP.cond, OP.select):
+        return _affine(e.get_op_arg(1 if _holds(_bool(e.get_op_arg(0), env), env) else 2), env)
     args = [_affine(e.get_op_arg(i), env) for i in range(e.get_op_n_arg())]
+    if op in (OP.min, OP.max):
+        return _extreme(args, op == OP.min, env)
     if op == OP.add:
         return args[0] + args[1]
     if op == OP.sub:
@@ -195,6 +217,28 @@ def _affine(e: isl.AstExpr, env: _Env) -> Affine:
     if op in (OP.pdiv_r, OP.zdiv_r):
         return (args[0] % int(args[1])).simplify(env.ranges)
     raise InternalError(f"isl's AST has the operator {op} in {e.to_C_str()}, where an affine expression is expected")
+
+
+def _holds(cond: Expr, env: _Env) -> bool:
+    """What the guards around say of a condition; raises _Undecided where they say nothing."""
+    if cond not in env.decided:
+        raise _Undecided(cond)
+    return env.decided[cond]
+
+
+def _extreme(args: list[Affine], least: bool, env: _Env) -> Affine:
+    """The least or greatest of several values."""
+    out = args[0]
+    for x in args[1:]:
+        lo, hi = (out - x).bounds(env.ranges)
+        if hi is not None and hi <= 0:
+            smaller = True
+        elif lo is not None and lo >= 0:
+            smaller = False
+        else:
+            smaller = _holds(Compare("<=", IndexValue(out, i64), IndexValue(x, i64)), env)
+        out = out if smaller == least else x
+    return out
 
 
 def _bounds(e: isl.AstExpr, env: _Env, join: isl.ast_expr_op_type) -> list[Affine]:

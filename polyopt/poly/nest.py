@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from ..errors import InternalError
-from ..ir.expr import Expr, Load, Select
+from ..ir.expr import Binary, Expr, Load, Select, Unary
 from ..ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode
 from ..ir.scop import Scop
 from ..isl_ext import CTX, SET, param_space
@@ -117,18 +117,37 @@ def enter(loop: Loop, outer: tuple[Loop, ...], domain: isl.Set) -> isl.Set:
 
 
 def guarded_loads(e: Expr, where: isl.Set, cols: Columns) -> Iterator[tuple[Load, isl.Set, bool]]:
-    """The loads of an expression, each with the points at which it is evaluated; False where a condition could not be used."""
+    """The loads of an expression, each with the points at which it is evaluated; False where these may be fewer.
+
+    Operands of `and` and `or` are evaluated from left to right, as far as needed.
+    """
     if isinstance(e, Select):
         yield from guarded_loads(e.cond, where, cols)
-        yes = condition_set(e.cond, where.get_space(), cols)
-        if yes is None:
-            for side in (e.yes, e.no):
-                yield from ((load, at, False) for load, at, _ in guarded_loads(side, where, cols))
-            return
-        yield from guarded_loads(e.yes, where.intersect(yes), cols)
-        yield from guarded_loads(e.no, where.subtract(yes), cols)
+        exact = condition_set(e.cond, where.get_space(), cols) is not None
+        for side, value in ((e.yes, True), (e.no, False)):
+            at = where.intersect(may_be(e.cond, value, where.get_space(), cols))
+            yield from ((load, w, sure and exact) for load, w, sure in guarded_loads(side, at, cols))
+        return
+    if isinstance(e, Binary) and e.op in ("and", "or"):
+        yield from guarded_loads(e.x, where, cols)
+        exact = condition_set(e.x, where.get_space(), cols) is not None
+        at = where.intersect(may_be(e.x, e.op == "and", where.get_space(), cols))
+        yield from ((load, w, sure and exact) for load, w, sure in guarded_loads(e.y, at, cols))
         return
     if isinstance(e, Load):
         yield e, where, True
     for c in e.children():
         yield from guarded_loads(c, where, cols)
+
+
+def may_be(cond: Expr, value: bool, space: isl.Space, cols: Columns) -> isl.Set:
+    """Where a condition may have a truth value: exact where it is affine, everywhere where it is read at run time."""
+    if isinstance(cond, Unary) and cond.op == "not":
+        return may_be(cond.x, not value, space, cols)
+    if isinstance(cond, Binary) and cond.op in ("and", "or"):
+        x, y = may_be(cond.x, value, space, cols), may_be(cond.y, value, space, cols)
+        return x.intersect(y) if (cond.op == "and") == value else x.union(y)
+    yes = condition_set(cond, space, cols)
+    if yes is None:
+        return isl.Set.universe(space)
+    return yes if value else yes.complement()

@@ -6,14 +6,15 @@ reduction is legal and labelled *reassociates*.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import islpy as isl
 
-from ..errors import IllegalSchedule
 from ..ir.scop import Scop, Step
-from ..poly.deps import compute_dependences
-from ..poly.legality import check_schedule
+from ..isl_ext import IN, OperationBudget, max_operations
+from ..poly.deps import BUDGET, compute_dependences
+from ..poly.legality import check_schedule, find_violation
 
 
 def with_dependences(scop: Scop) -> Scop:
@@ -25,11 +26,21 @@ def checked(scop: Scop, schedule: isl.Schedule, step: Step, *, reassociate: bool
     """The scop under the new schedule. Raises IllegalSchedule with a witness where a dependence would break."""
     scop = with_dependences(scop)
     check_schedule(scop, schedule, str(step), reassociate=reassociate)
-    label = scop.label
+    return labelled(scop.with_schedule(schedule, step), lambda: find_violation(scop, schedule, False))
+
+
+def labelled(scop: Scop, find: Callable[[], tuple[str, isl.Map] | None]) -> Scop:
+    """The scop with the label that says whose updates it reorders; `find` gives dependences that break, those among updates included.
+
+    Where isl's budget is spent on the question, the label does not promise what is not proven.
+    """
     assert scop.dependences is not None
-    if label == "bit-identical" and not scop.dependences.reduction.is_empty():
-        try:
-            check_schedule(scop, schedule, str(step), reassociate=False)
-        except IllegalSchedule as e:
-            label = f"reassociates {e.violation.source[0] if e.violation else 'a reduction'}"
-    return replace(scop.with_schedule(schedule, step), label=label)
+    if scop.label != "bit-identical" or scop.dependences.reduction.is_empty():
+        return scop
+    try:
+        with max_operations(BUDGET):
+            broken = find()
+        name = broken[1].get_tuple_name(IN) if broken is not None else None
+    except OperationBudget:
+        name = next(s.name for s in scop.statements if s.reduction is not None)
+    return scop if name is None else replace(scop, label=f"reassociates {name}")

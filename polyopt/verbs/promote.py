@@ -21,6 +21,7 @@ from ..ir.expr import Access, Expr, Load, rewrite
 from ..ir.scop import Scop, Statement, Step
 from ..ir.tensor import Tensor
 from ..isl_ext import IN, SET, read_set, sets_of
+from ..poly.access import tensor_box
 from ..poly.convert import columns, from_aff, to_aff, to_multi_aff
 from .tree import Chain, Leaf, Member, Tree, chains, edit, find_chain, loops, read_tree, sequence, split_chain, statements_below, write_tree
 
@@ -262,7 +263,13 @@ class _Cells:
             return self._copy("load", self._box_domain(reads))
         info = isl.UnionAccessInfo.from_sink(reads).set_must_source(writes).set_schedule(self.scop.schedule)
         exposed = info.compute_flow().get_must_no_source().range()
-        return None if exposed.is_empty() else self._copy("load", sets_of(exposed)[0])
+        if exposed.is_empty():
+            return None
+        # a guarded load may have a footprint that leaves the tensor
+        rank = len(self.box.extent)
+        cells = sets_of(exposed)[0]
+        inside = tensor_box(self.scop.tensor(self.tensor), self.scop.params).insert_dims(SET, 0, cells.dim(SET) - rank).set_tuple_name("cell")
+        return self._copy("load", cells.intersect(inside))
 
     def store(self) -> Statement | None:
         """The statement that writes back the cells that the tile has written."""

@@ -1,0 +1,121 @@
+"""Random verbs for hypothesis. Takes a Scop; gives `Trial`s: the Scop after a random sequence of verbs (those that are refused are skipped
+over), the steps tried, and each refusal that names two clashing instances, with the Scop and the order that were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import islpy as isl
+from hypothesis import strategies as st
+
+from polyopt.errors import IllegalSchedule, ScheduleError
+from polyopt.ir.scop import Scop
+from polyopt.poly.deps import compute_dependences
+from polyopt.verbs import VERBS, checked
+from polyopt.verbs.tree import Chain, chains, read_tree
+
+CALL = tuple[str, tuple[Any, ...], dict[str, Any]]  # verb, arguments
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A verb that was refused because it breaks a dependence. `order` is the schedule that was refused, where the verb makes one."""
+
+    scop: Scop
+    call: CALL
+    error: IllegalSchedule
+    order: isl.Schedule | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A scop after random verbs. `calls` are those that were accepted."""
+
+    scop: Scop
+    calls: tuple[CALL, ...]
+    refusals: tuple[Refusal, ...]
+
+    def __repr__(self) -> str:
+        steps = [f"  {verb}({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})" for verb, args, kwargs in self.calls]
+        return "\n".join(["Trial:", *(steps or ["  (no verb)"]), f"  label: {self.scop.label}"])
+
+
+@contextmanager
+def recording(orders: list[isl.Schedule]) -> Iterator[None]:
+    """Appends each schedule that a verb asks about."""
+    check = checked.check_schedule
+
+    def record(scop: Scop, schedule: isl.Schedule, step: str, **kwargs: Any) -> None:
+        orders.append(schedule)
+        check(scop, schedule, step, **kwargs)
+
+    checked.check_schedule = record
+    try:
+        yield
+    finally:
+        checked.check_schedule = check
+
+
+@st.composite
+def schedules(draw: Any, scop: Scop, most: int = 5) -> Trial:
+    """Up to `most` random verbs on a scop."""
+    scop = compute_dependences(scop)
+    calls: list[CALL] = []
+    refusals: list[Refusal] = []
+    for _ in range(draw(st.integers(0, most))):
+        call = draw(verb_calls(scop))
+        if call is None:
+            continue
+        verb, args, kwargs = call
+        orders: list[isl.Schedule] = []
+        try:
+            with recording(orders):
+                scop = VERBS[verb](scop, *args, **kwargs)
+        except IllegalSchedule as e:
+            refusals.append(Refusal(scop, call, e, orders[-1] if orders else None))
+        except ScheduleError:
+            pass
+        else:
+            calls.append(call)
+    return Trial(scop, tuple(calls), tuple(refusals))
+
+
+@st.composite
+def verb_calls(draw: Any, scop: Scop) -> CALL | None:
+    """A call of a random verb; None where the scop has no loop."""
+    pick = lambda *xs: draw(st.sampled_from(xs))  # noqa: E731
+    here = [c for c in chains(read_tree(scop.schedule)) if c.members]
+    if not here:
+        return None
+    chain: Chain = pick(*here)
+    loops, statements = chain.names(), chain.statements
+    loop = pick(*loops)
+    of = {"of": pick(*statements)}
+    verb = pick(*[v for v in VERBS if v != "bind"], "tile", "promote")
+    if verb == "tile":
+        some = draw(st.lists(st.sampled_from(loops), min_size=1, max_size=3, unique=True))
+        return verb, (), {**{n: pick(1, 2, 3, 4) for n in some}, **of}
+    if verb == "strip_mine":
+        return verb, (loop, pick(1, 2, 3, 5)), of
+    if verb == "interchange":
+        return verb, tuple(draw(st.permutations(loops))[: pick(2, 3)]), of
+    if verb == "skew":
+        return verb, (loop,), {"by": pick(*loops), "factor": pick(1, 1, -1, 2), **of}
+    if verb == "shift":
+        return verb, (of["of"], loop, pick(-2, -1, 1, 2)), {}
+    if verb == "fuse":
+        two = draw(st.lists(st.sampled_from([s.name for s in scop.statements]), min_size=1, max_size=2, unique=True))
+        return verb, tuple(two), pick({}, {"depth": 1}, {"depth": 2})
+    if verb == "distribute":
+        return verb, (loop,), {**of, **pick({}, {}, {"loops": loops[len(loops) - 1 :]})}
+    if verb == "vectorize":
+        return verb, (loop, pick(2, 4, 8)), of
+    if verb == "unroll":
+        return verb, (loop, *pick((), (2,), (3,))), of
+    if verb == "promote":
+        tensor = pick(*(a.tensor for n in statements for s in [scop.statement(n)] for a in (s.write, *s.reads())))
+        return verb, (tensor,), {"at": loop, "scope": pick("registers", "cache"), "lanes": pick(0, 0, 4), **of}
+    return verb, (loop,), of  # reverse, parallelize
