@@ -15,6 +15,7 @@ from . import __version__
 from .commands.bench import bench_command
 from .commands.build import compile_command
 from .commands.check import check_command
+from .commands.explain import explain_command
 from .commands.inspect import inspect_command
 from .commands.run import run_command
 from .errors import PolyoptError
@@ -29,7 +30,7 @@ def commands() -> None:
     """Compile ONNX models with the polyhedral model, and look at how."""
 
 
-for _command in (compile_command, run_command, check_command, bench_command, inspect_command):
+for _command in (compile_command, run_command, check_command, bench_command, inspect_command, explain_command):
     commands.add_command(_command)
 
 

@@ -153,7 +153,7 @@ def test_wrong_inputs(capsys: Capture, tmp_path: Path) -> None:
         return ["check", path, "--inputs", str(tmp_path / "in.npz")]
 
     refused(capsys, given(np.ones((2, 4), np.float32), "z"), "x", "z")
-    refused(capsys, given(np.ones((2, 4), np.float64)), "x", "f64", "f32")
+    refused(capsys, given(np.ones((2, 4), np.float64)), "x", "float64", "float32")
     refused(capsys, given(np.ones((2, 5), np.float32)), "x", "5", "4")
     refused(capsys, given(np.ones(4, np.float32)), "x")
     (tmp_path / "in.npz").write_text("no archive")

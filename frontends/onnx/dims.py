@@ -56,7 +56,9 @@ class DimNames:
             size = int(dim.dim_value)  # type: ignore[attr-defined]
             if size < -1:
                 raise ModelError(f"input {owner!r}: dim {axis} is {size}, a shape has no negative dims")
-            if size >= 0:
+            if size == 0:
+                raise ModelError(f"input {owner!r}: dim {axis} is 0, so that the input holds nothing to compute with")
+            if size > 0:
                 return affine(size)
         raw = str(dim.dim_param) if kind == "dim_param" else ""  # type: ignore[attr-defined]
         if _UNKNOWN.match(raw.strip()):  # some exporters write -1 or ? for a dim that they do not name

@@ -9,7 +9,7 @@ import click
 
 from ..errors import WrongResult
 from .common import compiled, dim_option, json_option, model_argument, options_of, peers_of, print_json, progress, threads_option
-from .inputs import bind_dims, default_arrays, parse_dims, read_npz
+from .inputs import bind_dims, default_arrays, read_npz
 from .oracle import deviation, peer
 from .timing import Row, interleave, report, row, table
 
@@ -22,9 +22,7 @@ from .timing import Row, interleave, report, row, table
 @click.option("--seconds", type=float, default=10.0, show_default=True, help="Time to spend on the runs.")
 @dim_option
 @json_option
-def bench_command(
-    model: str, threads: int, against: str, inputs: str | None, seconds: float, dims: tuple[str, ...], as_json: bool
-) -> None:
+def bench_command(model: str, threads: int, against: str, inputs: str | None, seconds: float, dims: tuple[str, ...], as_json: bool) -> None:
     """Time a model and its peers: minimum and median over interleaved runs."""
     line = bench_model(model, threads, peers_of(against), inputs, seconds, dims)
     if as_json:
@@ -33,13 +31,10 @@ def bench_command(
         click.echo(table([line]))
 
 
-def bench_model(
-    model: str, threads: int, against: tuple[str, ...], inputs: str | None, seconds: float, dims: tuple[str, ...] = ()
-) -> Row:
+def bench_model(model: str, threads: int, against: tuple[str, ...], inputs: str | None, seconds: float, dims: tuple[str, ...] = ()) -> Row:
     """One line of a benchmark; refuses to time a model whose outputs differ from its peers' by over 1e-4 × scale."""
-    program = compiled(model, options_of(threads))
-    bound = bind_dims(program.inputs, parse_dims(dims))
-    feed = read_npz(inputs, program.inputs) if inputs else default_arrays(program.inputs, bound)
+    program = compiled(model, options_of(threads, dims=dims))
+    feed = read_npz(inputs, program.inputs) if inputs else default_arrays(program.inputs, bind_dims(program.inputs, {}))
     names = [p.name for p in program.outputs]
     peers = {name: peer(name, model, names, threads) for name in against}
     ours = program.run(feed)
@@ -47,9 +42,7 @@ def bench_model(
     for name, run in peers.items():
         for d in (deviation(n, ours[n], r) for n, r in zip(names, run(feed))):
             if not d.ok:
-                raise WrongResult(
-                    f"{Path(model).name}: output {d.name} differs from {name}'s by {d.max_abs:.3g} at scale {d.scale:.3g}"
-                )
+                raise WrongResult(f"{Path(model).name}: output {d.name} differs from {name}'s by {d.max_abs:.3g} at scale {d.scale:.3g}")
             error = max(error, d.max_abs / d.scale if d.scale else 0.0)
     functions = {"polyopt": lambda: program.run(feed)} | {n: (lambda f=f: f(feed)) for n, f in peers.items()}
     with progress(f"time {Path(model).name}"):

@@ -28,9 +28,7 @@ def check_command(model: str, inputs: str | None, dims: tuple[str, ...], threads
         print_json({"model": model, "oracle": "onnxruntime", "ok": ok, "outputs": [d.json() for d in found]})
     else:
         for d in found:
-            click.echo(
-                f"{d.name}: max_abs {d.max_abs:.3g}  max_rel {d.max_rel:.3g}  scale {d.scale:.6g}  {'ok' if d.ok else 'WRONG'}"
-            )
+            click.echo(f"{d.name}: max_abs {d.max_abs:.3g}  max_rel {d.max_rel:.3g}  scale {d.scale:.6g}  {'ok' if d.ok else 'WRONG'}")
     if not ok:
         worst = next(d for d in found if not d.ok)
         raise WrongResult(f"{Path(model).name}: output {worst.name} differs by {worst.max_abs:.3g} at scale {worst.scale:.3g}")
@@ -38,11 +36,8 @@ def check_command(model: str, inputs: str | None, dims: tuple[str, ...], threads
 
 def check_model(model: str, inputs: str | None, dims: tuple[str, ...], threads: int, isa: str) -> list[Deviation]:
     """The deviation of every output, in order."""
-    options = options_of(threads, isa=isa)
-    # dims stay symbolic while compiling: what is checked is the code that serves every size
-    program = compiled(model, options)
-    bound = bind_dims(program.inputs, options_of(1, dims=dims).dims)
-    feed = read_npz(inputs, program.inputs) if inputs else default_arrays(program.inputs, bound)
+    program = compiled(model, options_of(threads, isa=isa, dims=dims))
+    feed = read_npz(inputs, program.inputs) if inputs else default_arrays(program.inputs, bind_dims(program.inputs, {}))
     names = [p.name for p in program.outputs]
     ours = program.run(feed)
     reference = onnxruntime_peer(model, names, threads)(feed)

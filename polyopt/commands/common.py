@@ -50,10 +50,10 @@ def options_of(threads: int, target: str = "cpu", isa: str = "native", fp: str =
     return Options(target=target, isa=isa, threads=threads, fp=fp, dims=parse_dims(dims))
 
 
-def existing_model(path: str) -> str:
-    """The path, refused where it is no readable file, before anything is imported or compiled."""
+def existing_model(path: str, folder: bool = False) -> str:
+    """The path, refused where it is no readable file (or folder, where that may be), before anything is imported or compiled."""
     p = Path(path)
-    if p.is_dir():
+    if p.is_dir() and not folder:
         raise ModelError(f"{path} is a folder: give an .onnx file")
     if not p.exists():
         raise ModelError(f"{path}: no such file")
@@ -75,9 +75,9 @@ def progress(what: str) -> Iterator[None]:
     console.print(f"{what}: {time.perf_counter() - start:.1f} s", soft_wrap=True, markup=False)
 
 
-def compiled(path: str, options: Options) -> Any:
-    """The compiled model, with progress."""
-    existing_model(path)
+def compiled(path: str, options: Options, folder: bool = False) -> Any:
+    """The compiled model, or that of a folder which `polyopt compile` wrote, with progress."""
+    existing_model(path, folder)
     with progress(f"compile {Path(path).name}"):
         return po.compile(path, options=options)
 

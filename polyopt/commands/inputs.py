@@ -93,9 +93,7 @@ def read_npz(path: str, ports: Sequence[PortLike]) -> Arrays:
     names = [p.name for p in ports]
     absent = [n for n in names if n not in arrays]
     if absent:
-        raise ArgumentError(
-            f"--inputs {path}: no array for input {absent[0]} (the file has {', '.join(sorted(arrays)) or 'none'})"
-        )
+        raise ArgumentError(f"--inputs {path}: no array for input {absent[0]} (the file has {', '.join(sorted(arrays)) or 'none'})")
     unknown = sorted(set(arrays) - set(names))
     if unknown:
         raise ArgumentError(f"--inputs {path}: the model has no input {unknown[0]} (it has {', '.join(names)})")

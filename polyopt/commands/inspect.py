@@ -4,6 +4,7 @@ fused."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -45,7 +46,7 @@ def summary(graph: Graph, plan: Plan) -> dict[str, Any]:
     return {
         "model": graph.name,
         "inputs": [_value(graph.values[i]) for i in graph.inputs],
-        "outputs": [_value(graph.values[o]) for o in graph.outputs],
+        "outputs": [_value(replace(shown.values[o], name=port)) for port, o in zip(graph.outputs, shown.outputs)],
         "operators": dict(sorted(Counter(n.op for n in graph.nodes).items())),
         "kernels": [
             {

@@ -33,11 +33,9 @@ def run_command(
     """Run a model, or a folder that `polyopt compile` wrote."""
     options = options_of(threads, target, isa, fp, dims)
     folder = None if output is None else output_folder(output)
-    program = compiled(model, options)
+    program = compiled(model, options, folder=True)
     arrays = read_npy(given, program.inputs)
-    bound = bind_dims(
-        program.inputs, {k: v for k, v in options.dims.items() if k in _dims(program)} | dims_of(program.inputs, arrays)
-    )
+    bound = bind_dims(program.inputs, dims_of(program.inputs, arrays))
     feed = default_arrays(program.inputs, bound) | arrays
     results: dict[str, np.ndarray[Any, Any]] = program.run(feed)
     for name, array in results.items():
@@ -46,10 +44,6 @@ def run_command(
         _write(folder, results)
     if profile:
         click.echo(program.profile(feed))
-
-
-def _dims(program: Any) -> set[str]:
-    return {x for p in program.inputs for d in p.shape for x in d.names()}
 
 
 def _summary(name: str, array: np.ndarray[Any, Any]) -> str:

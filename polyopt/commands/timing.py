@@ -32,9 +32,7 @@ class Row:
     note: str = ""
 
 
-def interleave(
-    functions: Mapping[str, Callable[[], Any]], seconds: float = 3.0, min_runs: int = MIN_RUNS
-) -> dict[str, list[float]]:
+def interleave(functions: Mapping[str, Callable[[], Any]], seconds: float = 3.0, min_runs: int = MIN_RUNS) -> dict[str, list[float]]:
     """Run the functions in turn until `seconds` are spent (at least `min_runs` rounds, after one round to warm up); seconds of
     each.
 
@@ -55,9 +53,7 @@ def interleave(
     return out
 
 
-def row(
-    name: str, times: Mapping[str, Sequence[float]], ours: str = "polyopt", error: float | None = None, note: str = ""
-) -> Row:
+def row(name: str, times: Mapping[str, Sequence[float]], ours: str = "polyopt", error: float | None = None, note: str = "") -> Row:
     """The line of one benchmark from the times of `interleave`; all functions but `ours` are peers."""
     peers = {n: min(ts) for n, ts in times.items() if n != ours}
     return Row(

@@ -1,0 +1,42 @@
+"""`polyopt explain`: how each kernel of a model is scheduled, what is proven of it, and the C text that comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..errors import ArgumentError
+from ..ir.text import schedule_text, statement_text
+from .common import compiled, compiler_options, model_argument, options_of, progress
+from .inputs import bind_dims, default_arrays
+
+
+@click.command("explain")
+@model_argument
+@click.option("--kernel", metavar="K", help="Only this kernel (`inspect` lists them).")
+@click.option("--profile", is_flag=True, help="Also the time of each kernel.")
+@compiler_options
+def explain_command(model: str, kernel: str | None, profile: bool, threads: int, target: str, isa: str, fp: str, dims: tuple[str, ...]) -> None:
+    """Show schedule, proof and code of a model's kernels."""
+    program = compiled(model, options_of(threads, target, isa, fp, dims))
+    names = list(program.compiled)
+    if kernel is not None and kernel not in names:
+        raise ArgumentError(f"--kernel {kernel}: the model has no such kernel (it has {', '.join(names)})")
+    with progress("certify"):
+        proofs = program.certificate()["kernels"]
+    for name in names if kernel is None else [kernel]:
+        click.echo(explain_kernel(name, program.compiled[name], proofs))
+    if profile:
+        click.echo(program.profile(default_arrays(program.inputs, bind_dims(program.inputs, {}))))
+
+
+def explain_kernel(name: str, c: Any, proofs: dict[str, Any]) -> str:
+    """The report of one kernel."""
+    proof = proofs[c.source.entry]
+    lines = [f"kernel {name}: {c.scop.label}, {c.source.isa}", "steps"]
+    lines += [f"  {step}" for step in c.scop.history] or ["  (none)"]
+    lines += ["statements", *(f"  {line}" for s in c.scop.statements for line in statement_text(s))]
+    lines += ["schedule", *(f"  {line}" for line in schedule_text(c.scop.schedule).splitlines())]
+    lines += ["proof", *(f"  {'holds' if x['ok'] else 'FAILS'}: {x['text']}" for x in proof["claims"])]
+    return "\n".join([*lines, "code", c.source.text])
