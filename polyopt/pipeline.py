@@ -17,7 +17,7 @@ from polyopt.codegen.c import emit_kernel
 
 from .errors import InternalError, UserError
 from .ir.affine import affine, var
-from .ir.graph import Graph, Group, Plan
+from .ir.graph import Graph, Plan
 from .ir.loops import LoopNest
 from .ir.program import Arg, KernelCall, Port, Program
 from .ir.scop import Scop
@@ -119,7 +119,8 @@ def emit(nest: LoopNest, options: Options, target: Target, trace: Trace) -> Sour
     """The text of a loop nest for the target."""
     if options.target != "cpu":
         raise UserError(f"target {options.target}: only cpu is available in this installation")
-    return trace.step(emit_kernel, nest, target, options.fp, options.threads > 1)
+    source: Source = trace.step(emit_kernel, nest, target, options.fp, options.threads > 1)
+    return source
 
 
 def target_of(options: Options) -> Target:
@@ -204,6 +205,3 @@ def _constant(graph: Graph, kernel: Kernel, t: Tensor, name: str, constants: dic
         constants[fresh] = materialize(t, array.reshape([int(d) for d in logical.shape]))
         packed[key] = fresh
     return packed[key]
-
-
-__all__ = ["Compiled", "Group", "compile_graph", "compile_plan", "new_trace", "plan_graph", "target_of"]

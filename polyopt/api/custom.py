@@ -90,7 +90,8 @@ def _bind(name: str, ins: Sequence[Tensor], values: Sequence[Value | None]) -> d
     dims: dict[str, Affine] = {}
     for t, v in zip(ins, given):
         if v.shape is None or len(v.shape) != len(t.shape) or v.dtype != t.dtype:
-            raise ModelError(f"{name}: input {t.name} must be {t.dtype}[{', '.join(map(str, t.shape))}], not {v.dtype}{list(map(str, v.shape or ()))}")
+            declared, given_shape = ", ".join(map(str, t.shape)), ", ".join(map(str, v.shape or ()))
+            raise ModelError(f"{name}: input {t.name} must be {t.dtype}[{declared}], not {v.dtype}[{given_shape}]")
         for d, actual in zip(t.shape, v.shape):
             if len(d.terms) == 1 and d.const == 0 and isinstance(d.terms[0][0], str) and d.terms[0][1] == 1:
                 dims.setdefault(d.terms[0][0], actual)

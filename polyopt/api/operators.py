@@ -197,4 +197,3 @@ def _reference(op: Op, node: Node, graph: Graph) -> Callable[..., Any]:
         return out[0] if len(out) == 1 else tuple(out)
 
     return reference
-

@@ -124,7 +124,7 @@ class Schedule:
         options = Options(target=target, isa=isa, threads=threads, fp=fp)
         if options.target != "cpu":
             raise UserError(f"target {target}: only cpu is available in this installation")
-        source = emit_kernel(lower_to_loops(self.scop), cpu_target(isa, threads), fp, threads > 1)
+        source: Source = emit_kernel(lower_to_loops(self.scop), cpu_target(isa, threads), fp, threads > 1)
         verify_source(source)
         return source
 

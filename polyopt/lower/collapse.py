@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.affine import Affine, var
-from ..ir.expr import Access, Expr, IndexValue, Load, loads, walk
+from ..ir.expr import Access, Expr, IndexValue, Load, walk
 from ..ir.graph import Shape
 from ..ops.registry import Nest
 from ..ops.structure import accesses_of, map_accesses
@@ -57,9 +57,9 @@ def _closure(
         for k, n in enumerate(nests):
             pair = pairs[k]
             for a in accesses_of(n):
-                p = tensors.get(a.tensor)
-                if p is not None:
-                    here = _loops_at(n, a, p, shapes[a.tensor])
+                at = tensors.get(a.tensor)
+                if at is not None:
+                    here = _loops_at(n, a, at, shapes[a.tensor])
                     if here is None or (pair is not None and here != pair):
                         return None
                     if pair is None:
@@ -128,5 +128,3 @@ def _join(n: Nest, pair: Pair | None, tensors: Mapping[str, int]) -> Nest:
     extent = dict(n.iters)
     iters = tuple((i, extent[i] * extent[pair[1]] if i == pair[0] else e) for i, e in n.iters if i != pair[1])
     return replace(out, iters=iters)
-
-

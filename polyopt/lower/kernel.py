@@ -7,13 +7,13 @@ always walked together are joined.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..errors import InternalError
-from ..ir.affine import Affine, affine, var
+from ..ir.affine import affine, var
 from ..ir.dtype import DType
 from ..ir.expr import Access, Const, Expr, Load, loads, rewrite
 from ..ir.graph import Graph, Group, Plan, Shape, Storage
@@ -122,16 +122,14 @@ class _Buffer:
     role: str
 
 
-def _buffers(
-    graph: Graph, group: Group, storage: Mapping[str, Storage], local_types: Mapping[str, tuple[DType, Shape]]
-) -> dict[str, _Buffer]:
+def _buffers(graph: Graph, group: Group, storage: Mapping[str, Storage], local_types: Mapping[str, tuple[DType, Shape]]) -> dict[str, _Buffer]:
     """What each name in the placed nests is: buffers of stored tensors, constants, and locals."""
     out = {t: _Buffer(d, s, "local") for t, (d, s) in local_types.items()}
     for n in group.nodes:
         for o in n.outputs:
-            v = graph.values.get(o)
-            if v is not None and o not in storage and v.dtype is not None and v.shape is not None:
-                out[o] = _Buffer(v.dtype, v.shape, "local")
+            value = graph.values.get(o)
+            if value is not None and o not in storage and value.dtype is not None and value.shape is not None:
+                out[o] = _Buffer(value.dtype, value.shape, "local")
     for v in (*group.inputs, *group.outputs):
         s, dtype = storage[v], graph.values[v].dtype
         assert dtype is not None

@@ -151,5 +151,3 @@ def drop_single(n: Nest) -> Nest:
     """The nest without iterators of extent 1."""
     gone = {i: affine(0) for i, e in n.iters if e == affine(1)}
     return with_iters(n, tuple((i, e) for i, e in n.iters if i not in gone), gone) if gone else n
-
-

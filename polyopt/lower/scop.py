@@ -63,5 +63,3 @@ def _nest_schedule(s: Statement) -> isl.Schedule:
         mupa = isl.MultiUnionPwAff.from_union_pw_aff(upa).set_dim_id(SET, 0, isl.Id(s.iters[k], context=CTX))
         node = node.insert_partial_schedule(mupa)
     return node.get_schedule()
-
-

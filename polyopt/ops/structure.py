@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from ..errors import ModelError
 from ..ir.affine import Affine, AffineLike, FloorDiv, Range, affine, var
@@ -103,20 +104,13 @@ def _floors(x: Affine) -> int:
 
 def is_identity(indices: Sequence[Affine | Expr], iters: Sequence[tuple[str, Affine]]) -> bool:
     """Whether the indices are exactly the iterators in order (an iterator of extent 1 may stand as 0)."""
-    return len(indices) == len(iters) and all(
-        x == var(n) or (e == affine(1) and x == affine(0)) for x, (n, e) in zip(indices, iters)
-    )
+    return len(indices) == len(iters) and all(x == var(n) or (e == affine(1) and x == affine(0)) for x, (n, e) in zip(indices, iters))
 
 
 # ---- kinds of nests
 def is_map(nest: Nest, shape: Shape) -> bool:
     """Whether the nest writes each element of a tensor of that shape once, from expressions of its own index."""
-    return (
-        nest.reduction is None
-        and not nest.where
-        and is_identity(nest.write.indices, nest.iters)
-        and tuple(e for _, e in nest.iters) == shape
-    )
+    return nest.reduction is None and not nest.where and is_identity(nest.write.indices, nest.iters) and tuple(e for _, e in nest.iters) == shape
 
 
 def kind_of(d: Definition, outs: Sequence[Value]) -> str:
@@ -213,9 +207,7 @@ def droppable(nest: Nest, load: Load, graph: Graph) -> bool:
     if not nest.where or not load.access.is_affine or load.access.tensor not in graph.values:
         return False
     others = [x for x in factors(nest) or () if x is not load]
-    return bool(padding_tests(nest, load, graph.values[load.access.tensor].shape or ())) and all(
-        x.access.tensor in graph.constants for x in others
-    )
+    return bool(padding_tests(nest, load, graph.values[load.access.tensor].shape or ())) and all(x.access.tensor in graph.constants for x in others)
 
 
 # ---- digits: inverting reshapes and transposes
@@ -285,7 +277,7 @@ def _radixes(m: Map, rank: int) -> list[list[int]] | None:
             elif not a.startswith("d"):
                 return None
     out = [sorted(u) for u in units]
-    return out if all(b % a == 0 for u in out for a, b in zip(u, u[1:])) else None
+    return out if all(b % a == 0 for u in out for a, b in pairwise(u)) else None
 
 
 def _digits(x: Affine, radix: list[list[int]]) -> dict[tuple[int, int], int]:

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..ir.affine import Affine
-from ..ir.expr import Binary, Call, Expr, Load, loads, walk
+from ..ir.expr import Binary, Call, Expr, Load, walk
 from ..ir.graph import Graph, Group, Plan
 from ..ops.registry import Nest
-from ..ops.structure import factors, is_identity
+from ..ops.structure import droppable, factors, is_identity
 from ..options import Options
 from .fusion_facts import Fact, Facts, find_facts, reads_of
 
@@ -141,6 +141,8 @@ class _Grouping:
                     return "the reader's index is indirect"
                 if factors(n) is not None and not single:
                     return "the reader is a contraction, which would compute each element many times"
+                if factors(n) is not None and droppable(n, x, facts.graph):
+                    return "the reader is a contraction that wants zeros around the tensor"
                 if repeats(n, x) and not cheap:
                     return "the reader uses each element many times, and it is costly to compute"
         return None
@@ -235,7 +237,7 @@ class _Grouping:
 def is_cheap(e: Expr) -> bool:
     """Whether an expression may be computed again rather than stored: few operators, no function, no division."""
     nodes = [x for x in walk(e) if not isinstance(x, Load)]
-    return len(nodes) <= 8 and not any(isinstance(x, Call) or (isinstance(x, Binary) and x.op in "/%pow") for x in nodes)
+    return len(nodes) <= 8 and not any(isinstance(x, Call) or (isinstance(x, Binary) and x.op in ("/", "%", "pow")) for x in nodes)
 
 
 def repeats(nest: Nest, load: Load) -> bool:
@@ -251,6 +253,3 @@ def repeats(nest: Nest, load: Load) -> bool:
 
 def _show(shape: tuple[Affine, ...]) -> str:
     return f"[{', '.join(map(str, shape))}]"
-
-
-__all__ = ["is_cheap", "loads", "plan_fusion", "repeats"]

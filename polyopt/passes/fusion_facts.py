@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..errors import ModelError
-from ..ir.expr import Load, loads
+from ..ir.expr import Expr, Load, loads
 from ..ir.graph import Graph, Node, Shape
 from ..ir.tensor import Tensor
 from ..ops.registry import Nest
@@ -32,7 +32,7 @@ class Fact:
         """For each tensor that is read: the nests and loads that do, also those inside indirect indices."""
         out: dict[str, list[tuple[Nest, Load]]] = {}
         for n in self.nests:
-            inner = [x for i in n.write.indices if not hasattr(i, "terms") for x in loads(i)]  # type: ignore[arg-type]
+            inner = [x for i in n.write.indices if isinstance(i, Expr) for x in loads(i)]
             for x in (*loads(n.expr), *inner):
                 out.setdefault(x.access.tensor, []).append((n, x))
         return out
@@ -149,7 +149,8 @@ def _alias(facts: Facts, f: Fact, nest: Nest, known: dict[str, Alias]) -> Alias:
     m, shape = move_map(nest), facts.shape(v)
     before = known.get(src)
     if before is None:
-        root, nodes = src, (f.node.name,)
+        root = src
+        nodes: tuple[str, ...] = (f.node.name,)
     else:
         root, m, nodes = before.root, compose(before.map, m, shape), (*before.nodes, f.node.name)
     return Alias(root, m, invert(m, shape, facts.shape(root)), nodes)

@@ -238,9 +238,9 @@ class _Chooser:
             return tuple(x.substitute(values).simplify(ranges) for x in self.of(tensor).indices)
 
         read, write = n.expr.access, n.write
-        return self.of(read.tensor).buffer == self.of(write.tensor).buffer and cell(
-            read.tensor, read.affine_indices()
-        ) == cell(write.tensor, write.affine_indices())
+        return self.of(read.tensor).buffer == self.of(write.tensor).buffer and cell(read.tensor, read.affine_indices()) == cell(
+            write.tensor, write.affine_indices()
+        )
 
 
 def blocked_storage(v: str, shape: Shape, halo: Halo) -> Storage:
@@ -251,4 +251,3 @@ def blocked_storage(v: str, shape: Shape, halo: Halo) -> Storage:
     space = tuple(e + lo + hi for e, (lo, hi) in zip(shape[2:], h[2:]))
     blocks = (shape[1] + (BLOCK - 1)) // BLOCK
     return Storage(v, (d[0], d[1] // BLOCK, *inner, d[1] % BLOCK), (shape[0], blocks, *space, affine(BLOCK)), halo)
-
