@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..ir.expr import Access
 from ..ir.scop import Dependences, Scop, Step
 from ..ir.source import Source
-from ..ir.text import show, to_text
+from ..ir.text import schedule_text, show, to_text
 from ..ir.verify import verify_nest, verify_scop, verify_source
 from ..lower.loops import lower_to_loops
 from ..options import Options
@@ -107,7 +107,7 @@ class Schedule:
         deps = str(self.dependences).replace("\n", "\n  ")
         return "\n".join(
             [f"{self.scop.name}: {self.label}", "steps:", steps, "statements:", statements, "dependences:", f"  {deps}",
-             "schedule:", str(self.scop.schedule.get_root().to_str()), "loops:", to_text(lower_to_loops(self.scop))]
+             "schedule:", schedule_text(self.scop.schedule), "loops:", to_text(lower_to_loops(self.scop))]
         )  # fmt: skip
 
     def verify(self) -> Certificate:

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+import polyopt as po
+
 from ..errors import ArgumentError
-from ..ir.text import schedule_text, statement_text
 from .common import compiled, compiler_options, model_argument, options_of, progress
 from .inputs import bind_dims, default_arrays
 
@@ -33,10 +34,6 @@ def explain_command(model: str, kernel: str | None, profile: bool, threads: int,
 
 def explain_kernel(name: str, c: Any, proofs: dict[str, Any]) -> str:
     """The report of one kernel."""
-    proof = proofs[c.source.entry]
-    lines = [f"kernel {name}: {c.scop.label}, {c.source.isa}", "steps"]
-    lines += [f"  {step}" for step in c.scop.history] or ["  (none)"]
-    lines += ["statements", *(f"  {line}" for s in c.scop.statements for line in statement_text(s))]
-    lines += ["schedule", *(f"  {line}" for line in schedule_text(c.scop.schedule).splitlines())]
-    lines += ["proof", *(f"  {'holds' if x['ok'] else 'FAILS'}: {x['text']}" for x in proof["claims"])]
-    return "\n".join([*lines, "code", c.source.text])
+    report = po.schedule(c.scop).explain()
+    claims = "\n".join(f"  {'holds' if x['ok'] else 'FAILS'}: {x['text']}" for x in proofs[c.source.entry]["claims"])
+    return f"kernel {name} ({c.source.isa})\n{report}\nproof:\n{claims}\ncode:\n{c.source.text}"
