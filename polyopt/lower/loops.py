@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import islpy as isl
 
@@ -18,12 +19,13 @@ from ..ir.dtype import i64
 from ..ir.expr import Binary, Compare, Expr, IndexValue, Load, substitute, substitute_access
 from ..ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode
 from ..ir.scop import Scop, Statement
-from ..isl_ext import CTX, PARAM, SET, OperationBudget, max_operations
+from ..isl_ext import CTX, PARAM, SET, OperationBudget, max_operations, node_type
 from .peel import peel_partial_tiles, simplify_access, simplify_expr, tightest
 
-AST = isl.ast_node_type
-EXPR = isl.ast_expr_type
-OP = isl.ast_expr_op_type
+# islpy's stubs type these enums as ints on one side only
+AST: Any = isl.ast_node_type
+EXPR: Any = isl.ast_expr_type
+OP: Any = isl.ast_expr_op_type
 BUDGET = 20_000_000
 
 
@@ -78,7 +80,7 @@ def param_ranges(scop: Scop) -> dict[str, Range]:
     """The proven inclusive bounds of each parameter, from the context."""
     out: dict[str, Range] = {}
     for q in range(scop.context.dim(PARAM)):
-        name = scop.context.get_dim_name(PARAM, q)
+        name = str(scop.context.get_dim_name(PARAM, q))
         one = scop.context.move_dims(SET, 0, PARAM, q, 1)
         out[name] = (_value(one.dim_min_val(0)), _value(one.dim_max_val(0)))
     return out
@@ -93,7 +95,7 @@ def _number_bands(schedule: isl.Schedule) -> tuple[isl.Schedule, list[tuple[str,
     bands: list[tuple[str, str]] = []
 
     def visit(node: isl.ScheduleNode, mark: str) -> isl.ScheduleNode:
-        kind = node.get_type()
+        kind = node_type(node)
         if kind == isl.schedule_node_type.mark:
             return visit(node.child(0), node.mark_get_id().get_name()).parent()
         if kind == isl.schedule_node_type.band:
@@ -241,7 +243,7 @@ def _extreme(args: list[Affine], least: bool, env: _Env) -> Affine:
     return out
 
 
-def _bounds(e: isl.AstExpr, env: _Env, join: isl.ast_expr_op_type) -> list[Affine]:
+def _bounds(e: isl.AstExpr, env: _Env, join: Any) -> list[Affine]:
     """The operands of nested max (or min) operators."""
     if e.get_type() == EXPR.op and e.get_op_type() == join:
         return [x for i in range(e.get_op_n_arg()) for x in _bounds(e.get_op_arg(i), env, join)]

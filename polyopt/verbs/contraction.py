@@ -1,7 +1,8 @@
 """The recipe for reductions whose results lie along a vector: contractions (gemm, convolution, q·kᵀ, p·v, …) and pooling-like reductions.
 
-Found by access relations alone: an update U of a tensor C with a reduction operator, where some iterator v moves C by one element and every load of U by
-one element, not at all, or along a constant that can be packed. Result iterators are those of C; the others are reduced. The tree that it builds:
+Found by access relations alone: an update U of a tensor C with a reduction operator, where some iterator v moves C by one element and every load
+of U by one element, not at all, or along an operand that can be packed. Result iterators are those of C; the others are reduced.
+The tree that it builds:
 
     for outer results, for blocks of rows: [pack the broadcast operand] for v tiles: [pack the vector operand] for row tiles:
         { init of the tile | for reduced: for rows (unrolled), for v (vector): U | epilogue of the tile }      with C in registers
@@ -143,13 +144,18 @@ def pack_constants(scop: Scop, u: Update, target: Target, lanes: int) -> Scop:
         its = iterators_of(load.access, s)
         others = [x for x in scop.statements if x is not s and any(a.tensor == t.name for a in x.reads())]
         sizes = {i: u.extents[i] for i in its}
-        simple = all((len(x.names()) == 1 and x.coefficient(next(iter(x.names()))) == 1 and x.const == 0) or x.is_const for x in load.access.affine_indices())
+        simple = all(_is_plain(x) for x in load.access.affine_indices())
         if t.role != "constant" or t.source is not None or others or not simple or prod(sizes.values()) < 2 or 1 << 20 in sizes.values():
             continue
         if u.vector not in its:
             continue
         scop = _relayout(scop, u, load.access, t, tile[u.vector], sizes)
     return scop
+
+
+def _is_plain(x: Affine) -> bool:
+    """Whether an index is one iterator, or a constant."""
+    return x.is_const or (x.const == 0 and len(x.terms) == 1 and isinstance(x.terms[0][0], str) and x.terms[0][1] == 1)
 
 
 def _relayout(scop: Scop, u: Update, a: Access, t: Tensor, width: int, sizes: dict[str, int]) -> Scop:
@@ -346,7 +352,10 @@ class _Plan:
         step = abs(stride(a, t, u.vector) or 0)
         mine = set(iterators_of(a, u.statement))
         rows = prod(u.extents[i] for i in u.results if i not in mine and i != u.vector)
-        reuse = -(-u.extents[u.vector] // self.tile[u.vector]) if not vector else -(-rows // max(1, prod(n for i, n in self.tile.items() if i not in mine)))
+        if vector:
+            reuse = -(-rows // max(1, prod(n for i, n in self.tile.items() if i not in mine)))
+        else:
+            reuse = -(-u.extents[u.vector] // self.tile[u.vector])
         if vector and step != 1:
             return True
         if reuse < 4:

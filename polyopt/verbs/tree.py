@@ -16,7 +16,7 @@ import islpy as isl
 
 from ..errors import InternalError, ScheduleError
 from ..ir.scop import Scop
-from ..isl_ext import CTX, SET, sets_of
+from ..isl_ext import CTX, SET, node_type, param_space, sets_of
 
 KIND = isl.schedule_node_type
 Path = tuple[int, ...]  # which child of each sequence, from the root
@@ -86,7 +86,7 @@ def read_tree(schedule: isl.Schedule) -> Tree:
 
 
 def _read(node: isl.ScheduleNode, mark: str) -> Tree:
-    kind = node.get_type()
+    kind = node_type(node)
     if kind == KIND.mark:
         return _read(node.child(0), node.mark_get_id().get_name())
     if kind == KIND.band:
@@ -195,10 +195,9 @@ def with_members(scop: Scop, chain: Chain, members: Sequence[Member]) -> isl.Sch
 
 def own_dates(m: Member, scop: Scop, statements: Sequence[str]) -> Member:
     """A loop for some of its statements."""
-    own = None
+    own = isl.UnionSet.empty(param_space(scop.params))
     for s in statements:
-        piece = isl.UnionSet.from_set(isl.Set.universe(scop.statement(s).domain.get_space()))
-        own = piece if own is None else own.union(piece)
+        own = own.union(isl.UnionSet.from_set(isl.Set.universe(scop.statement(s).domain.get_space())))
     return replace(m, upa=m.upa.intersect_domain(own))
 
 
@@ -230,7 +229,7 @@ def band_node(schedule: isl.Schedule, chain: Chain, loop: str) -> isl.ScheduleNo
     below = set(chain.statements)
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode | None:
-        if node.get_type() == KIND.band:
+        if node_type(node) == KIND.band:
             mupa = node.band_get_partial_schedule()
             if mupa.get_space().has_dim_id(SET, 0) and mupa.get_dim_id(SET, 0).get_name() == loop:
                 if {s.get_tuple_name() for s in sets_of(node.get_domain())} == below:
