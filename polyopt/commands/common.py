@@ -78,7 +78,7 @@ def progress(what: str) -> Iterator[None]:
 def compiled(path: str, options: Options, folder: bool = False) -> Any:
     """The compiled model, or that of a folder which `polyopt compile` wrote, with progress."""
     existing_model(path, folder)
-    with progress(f"compile {Path(path).name}"):
+    with progress(f"{'load' if Path(path).is_dir() else 'compile'} {Path(path).name}"):
         return po.compile(path, options=options)
 
 

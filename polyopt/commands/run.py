@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,14 @@ def run_command(
     if folder is not None:
         _write(folder, results)
     if profile:
-        click.echo(program.profile(feed))
+        click.echo(_profile(program.profile(feed)))
+
+
+def _profile(times: Sequence[tuple[str, float]]) -> str:
+    """The kernels' mean times, the slowest first."""
+    total = sum(t for _, t in times) or 1.0
+    lines = [f"{t * 1e3:10.4f} ms  {100 * t / total:5.1f} %  {name}" for name, t in sorted(times, key=lambda x: -x[1])]
+    return "\n".join([*lines, f"{total * 1e3:10.4f} ms         total"])
 
 
 def _summary(name: str, array: np.ndarray[Any, Any]) -> str:
