@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
+
 from ..errors import ModelError
 from ..ir.affine import Affine, AffineLike, FloorDiv, Range, affine, var
-from ..ir.expr import Access, Binary, Expr, IndexValue, Load, loads, rewrite, rewrite_access, substitute, walk
+from ..ir.expr import Access, Binary, Cast, Expr, IndexValue, Load, loads, rewrite, rewrite_access, substitute, walk
 from ..ir.graph import Graph, Node, Shape, Value
 from ..ir.tensor import Tensor
 from .registry import Definition, Nest, Op, lookup
@@ -138,17 +140,27 @@ def factors(nest: Nest) -> tuple[Load, ...] | None:
     if nest.reduction != "+":
         return None
     out: list[Load] = []
-    todo = [nest.expr]
-    while todo:
-        e = todo.pop()
-        if isinstance(e, Binary) and e.op == "*":
-            todo += [e.y, e.x]
-        else:
-            inner = loads(e)
-            if len(inner) > 1 or any(isinstance(x, Binary) and x.op not in "+-" for x in walk(e)):
-                return None
-            out += inner
+    for e in _multiplied(nest.expr):
+        inner = loads(e)
+        if len(inner) > 1 or any(isinstance(x, Binary) and x.op not in "+-" for x in walk(e)):
+            return None
+        out += inner
     return tuple(out) if len({x.access.tensor for x in out}) > 1 else None
+
+
+def _multiplied(e: Expr) -> list[Expr]:
+    """The operands of a product of products, in order."""
+    return [*_multiplied(e.x), *_multiplied(e.y)] if isinstance(e, Binary) and e.op == "*" else [e]
+
+
+def is_plain_factor(nest: Nest, load: Load) -> bool:
+    """Whether the loaded value itself is multiplied, so that a zero makes the product zero."""
+    for e in _multiplied(nest.expr):
+        while isinstance(e, Cast):
+            e = e.x
+        if e is load or e == load:
+            return True
+    return False
 
 
 def spatial_operand(nest: Nest) -> Load | None:
@@ -206,8 +218,10 @@ def droppable(nest: Nest, load: Load, graph: Graph) -> bool:
     """Whether zeros around the operand may replace the tests of its bounds: the other factors are constants, none infinite or NaN."""
     if not nest.where or not load.access.is_affine or load.access.tensor not in graph.values:
         return False
-    others = [x for x in factors(nest) or () if x is not load]
-    return bool(padding_tests(nest, load, graph.values[load.access.tensor].shape or ())) and all(x.access.tensor in graph.constants for x in others)
+    others = [x.access.tensor for x in factors(nest) or () if x is not load]
+    if not is_plain_factor(nest, load) or not padding_tests(nest, load, graph.values[load.access.tensor].shape or ()):
+        return False
+    return all(t in graph.constants and bool(np.isfinite(graph.constants[t]).all()) for t in others)
 
 
 # ---- digits: inverting reshapes and transposes

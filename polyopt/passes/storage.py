@@ -27,9 +27,8 @@ def choose_storage(plan: Plan, options: Options) -> Plan:
     plan = _pad_inputs(plan)
     facts = find_facts(plan.graph)
     c = _Chooser(plan, facts, blocked_roots(plan, facts), _halos(facts))
-    for g in plan.groups:
-        for v in (*g.inputs, *g.outputs):
-            c.of(v)
+    for v in (*(v for g in plan.groups for v in (*g.inputs, *g.outputs)), *plan.graph.outputs):
+        c.of(v)
     groups = tuple(g for g in plan.groups if not c.is_empty(g))
     return replace(plan, groups=groups, storage={v: s for v, s in c.done.items() if s is not None})
 

@@ -1,0 +1,143 @@
+"""Storage: index maps and their inverses, blocked channels, borders, shared buffers; joined dims."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from onnx import helper
+from plan_models import MODELS, rand
+from run_graph import make, simplified
+from run_plan import check_model, planned
+
+from polyopt.ir.affine import affine, var
+from polyopt.ir.dtype import f32
+from polyopt.ir.expr import Access, Binary, Const, Load
+from polyopt.ir.graph import Shape
+from polyopt.lower.collapse import collapse
+from polyopt.lower.kernel import lower_group
+from polyopt.lower.physical import border_nests, split_blocks
+from polyopt.ops.registry import Nest
+from polyopt.ops.structure import compose, dim_vars, invert
+from polyopt.passes.storage import blocked_storage
+
+D = dim_vars(4)
+
+
+def shape(*sizes: int) -> Shape:
+    return tuple(affine(s) for s in sizes)
+
+
+@pytest.mark.parametrize(
+    ("index", "of", "into"),
+    [
+        ((D[1], D[0] * 64 + D[2]), shape(4, 64, 64), shape(64, 256)),
+        ((D[0] // 64, D[1], D[0] % 64), shape(256, 64), shape(4, 64, 64)),
+        ((D[0], D[2], D[1]), shape(2, 3, 4), shape(2, 4, 3)),
+        ((D[0] // 4 % 8, D[0] % 4, D[0] // 32), shape(96), shape(8, 4, 3)),
+        ((D[0] * 6 + D[1] * 2 + D[2],), shape(4, 3, 2), shape(24)),
+        ((D[0] // 6, D[0] // 2 % 3 * 5 + D[1], D[0] % 2), shape(24, 5), shape(4, 15, 2)),
+    ],
+)
+def test_inverse_of_a_bijection(index: Shape, of: Shape, into: Shape) -> None:
+    inverse = invert(index, of, into)
+    assert inverse is not None
+    for point in itertools.product(*(range(int(e)) for e in of)):
+        at = {f"d{k}": v for k, v in enumerate(point)}
+        image = {f"d{k}": x.evaluate(at) for k, x in enumerate(index)}
+        assert tuple(x.evaluate(image) for x in inverse) == point
+    assert compose(index, inverse, into) == dim_vars(len(into))
+
+
+@pytest.mark.parametrize(
+    ("index", "of", "into"),
+    [
+        ((D[0] // 2,), shape(4), shape(2)),
+        ((D[0] * 2,), shape(4), shape(8)),
+        ((D[0] + 1,), shape(4), shape(5)),
+        ((D[0], D[0]), shape(4), shape(4, 4)),
+        ((D[0] * 2 + D[1],), shape(4, 3), shape(9)),
+    ],
+)
+def test_what_is_no_bijection_has_no_inverse(index: Shape, of: Shape, into: Shape) -> None:
+    assert invert(index, of, into) is None
+
+
+def test_blocked_storage_is_injective_and_its_border_is_disjoint() -> None:
+    logical, halo = shape(2, 20, 3, 4), ((0, 0), (0, 0), (1, 2), (0, 1))
+    s = blocked_storage("t", logical, halo)
+    hit = np.zeros([int(e) for e in s.shape], int)
+    for point in itertools.product(*(range(int(e)) for e in logical)):
+        hit[tuple(x.evaluate({f"d{k}": v for k, v in enumerate(point)}) for x in s.indices)] += 1
+    for n in border_nests("t", f32, logical, s):
+        for point in itertools.product(*(range(int(e)) for _, e in n.iters)):
+            at = {name: v for (name, _), v in zip(n.iters, point)}
+            cell = [i.evaluate(at) for i in n.write.affine_indices()]
+            hit[tuple(x.evaluate({f"d{k}": v for k, v in enumerate(cell)}) for x in s.indices)] += 1
+    assert hit[:, 0].min() == hit.max() == 1  # every cell of the full block once
+    assert hit[:, 1, ..., 4:].max() == 0  # nothing beyond channel 20
+
+
+def test_pieces_of_a_concatenation_live_inside_it() -> None:
+    plan = planned(simplified(MODELS["concat_blocked"]()[0])[1])
+    assert plan.storage["a"].buffer == plan.storage["b"].buffer == "k"
+    assert not any(n.op == "Concat" for g in plan.groups for n in g.nodes)
+    assert plan.storage["k"].halo[2:] == ((1, 1), (1, 1))
+
+
+def test_an_unaligned_piece_is_copied() -> None:
+    plan = planned(simplified(MODELS["concat_unaligned"]()[0])[1])
+    assert plan.storage["b"].buffer == "b"
+    assert any(n.op == "Concat" for g in plan.groups for n in g.nodes)
+
+
+def test_zeros_replace_tests_only_beside_finite_constants() -> None:
+    x = rand(1, 16, 5, 5)
+    for bad, tested in ((np.inf, True), (1.0, False)):
+        w = rand(16, 16, 3, 3)
+        w[0, 0, 0, 0] = bad
+        nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+        plan = planned(simplified(make(nodes, {"x": x}, ["y"], {"w": w}))[1])
+        kernel = lower_group(plan, plan.groups[-1])
+        assert any(n.where for n in kernel.nests) == tested
+
+
+def test_outputs_are_dense_in_their_own_buffer() -> None:
+    for name in MODELS:
+        plan = planned(simplified(MODELS[name]()[0])[1])
+        for o in plan.graph.outputs:
+            s = plan.storage[o]
+            assert s.buffer == o and s.indices == dim_vars(len(s.shape)) and not s.halo, (name, o)
+
+
+def test_padding_of_an_input_that_is_also_read_plainly() -> None:
+    x = rand(1, 3, 5, 5)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x", "v"], ["b"], pads=[2, 0, 0, 2]),
+        helper.make_node("MaxPool", ["x"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    ]
+    check_model(make(nodes, {"x": x}, ["a", "b", "c"], {"w": rand(3, 3, 3, 3), "v": rand(4, 3, 3, 3)}), {"x": x})
+
+
+def test_collapse_makes_one_loop_of_a_dense_map() -> None:
+    its = (("i", affine(3)), ("j", affine(4)), ("k", affine(5)))
+    at = tuple(var(i) for i, _ in its)
+    y, x, b = Access("y", at), Access("x", at), Access("b", (var("k"),))
+    shapes = {"x": shape(3, 4, 5), "y": shape(3, 4, 5), "b": shape(5)}
+    alone = Nest(its, y, Binary("+", Load(x, f32), Const(1.0, f32)))
+    (n,), now = collapse((alone,), {k: shapes[k] for k in "xy"}, frozenset())
+    assert n.iters == (("i", affine(60)),) and now["x"] == shape(60)
+    (n,), now = collapse((Nest(its, y, Binary("+", Load(x, f32), Load(b, f32))),), shapes, frozenset())
+    assert n.iters == (("i", affine(12)), ("k", affine(5))) and now == {"x": shape(12, 5), "y": shape(12, 5), "b": shape(5)}
+
+
+def test_split_blocks_leaves_linear_indices() -> None:
+    c = var("c")
+    at = (c // 16, var("h"), c % 16)
+    nest = Nest((("c", affine(20)), ("h", affine(3))), Access("y", at), Load(Access("x", at), f32))
+    (n,) = split_blocks((nest,))
+    assert [i for i, _ in n.iters] == ["cb", "h", "cl"]
+    assert n.write.indices == (var("cb"), var("h"), var("cl"))
+    assert n.where == (affine(19) - var("cb") * 16 - var("cl"),)
