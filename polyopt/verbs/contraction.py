@@ -27,7 +27,7 @@ from . import rows
 from .checked import checked
 from .promote import iterator_ranges, make_member, promote
 from .register_tile import Dim, choose_tile
-from .tree import Leaf, Member, Seq, Tree, loops, read_tree, rewrite_schedule, sequence, statements_below
+from .tree import Leaf, Member, Seq, Tree, loops, only_statements, read_tree, rewrite_schedule, sequence, statements_below
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def apply(scop: Scop, u: Update, target: Target) -> Scop:
     tile = _tile(scop, u, target, lanes)
     plan = _Plan(scop, u, tile, lanes, target)
     step = Step("contract", (u.statement.name,), tuple(sorted(tile.items())))
-    out = checked(scop, rewrite_schedule(scop, plan.tree()), step)
+    out = rows.drop_illegal_marks(checked(scop, rewrite_schedule(scop, plan.tree()), step))
     return plan.promote_all(out)
 
 
@@ -218,13 +218,17 @@ class _Plan:
         placed = False
         old = read_tree(self.scop.schedule)
         for part in old.parts if isinstance(old, Seq) else (old,):
-            names = set(statements_below(part))
-            if names & own:
-                if not placed:
+            names = statements_below(part)
+            mine = [q for q, s in enumerate(names) if s in own]
+            # statements that share loops with U get loops of their own, before or after
+            before, after = (names[: mine[0]], names[mine[0] :]) if mine else (names, ())
+            for some, here in ((before, False), (after, True)):
+                if here and mine and not placed:
                     parts.append(self.nest())
                     placed = True
-            else:
-                parts.append(rows.schedule_part(self.scop, part, self.target))
+                rest = only_statements(part, self.scop, [s for s in some if s not in own])
+                if statements_below(rest):
+                    parts.append(rows.schedule_part(self.scop, rest, self.target))
         return sequence(parts)
 
     def names(self) -> list[str]:

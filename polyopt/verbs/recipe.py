@@ -26,6 +26,6 @@ def apply_recipe(scop: Scop, target: Target, options: Options | None = None) -> 
             except (ScheduleError, OperationBudget):
                 pass
     try:
-        return rows.apply(scop, target)
+        return rows.apply(scop, target, reassociate=not strict)
     except (ScheduleError, OperationBudget):
         return scop

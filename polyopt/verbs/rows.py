@@ -8,31 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..errors import IllegalSchedule
 from ..ir.affine import var
 from ..ir.expr import Select, walk
 from ..ir.scop import Scop, Statement, Step
-from ..poly.legality import is_parallel, is_vectorizable
+from ..poly.legality import find_vector_violation, is_parallel, is_vectorizable
 from ..poly.strides import iterators_of, stride
 from ..target import Target
-from .checked import checked, with_dependences
+from .checked import checked, labelled, with_dependences
 from .promote import date_of, iterator_ranges, make_member
 from .tree import Leaf, Loop, Member, Seq, Tree, band_node, chains, loops, read_tree, rewrite_schedule, sequence, split_chain, statements_below
 
 
-def apply(scop: Scop, target: Target) -> Scop:
-    """Schedule all nests of a scop."""
+def apply(scop: Scop, target: Target, reassociate: bool = True) -> Scop:
+    """Schedule all nests of a scop; the order of a reduction's updates is kept unless they may be reassociated."""
     scop = with_dependences(scop)
     tree = read_tree(scop.schedule)
     parts = list(tree.parts) if isinstance(tree, Seq) else [tree]
     step = Step("rows", ())
     fused = sequence([_with_vectors(scop, p, target, 0) for p in _fuse_rows(scop, parts)])
     try:
-        out = checked(scop, rewrite_schedule(scop, fused), step)
+        out = checked(scop, rewrite_schedule(scop, fused), step, reassociate=reassociate)
     except IllegalSchedule:
-        out = checked(scop, rewrite_schedule(scop, sequence([_with_vectors(scop, p, target, 0) for p in parts])), step)
-    out = _drop_illegal_vectors(out)
+        out = checked(scop, rewrite_schedule(scop, sequence([_with_vectors(scop, p, target, 0) for p in parts])), step, reassociate=reassociate)
+    out = drop_illegal_marks(out, reassociate)
     return _parallel(out) if target.threads > 1 else out
 
 
@@ -172,12 +173,18 @@ def vector_iterator(scop: Scop, s: Statement, allowed: Sequence[str]) -> str | N
     return None if best is None else best[1]
 
 
-def _drop_illegal_vectors(scop: Scop) -> Scop:
-    """Unmark each vector loop whose iterations depend on each other."""
+def drop_illegal_marks(scop: Scop, reassociate: bool = True) -> Scop:
+    """Unmark each vector or parallel loop whose iterations depend on each other; the label says where a vector reassociates."""
     for c in list(chains(read_tree(scop.schedule))):
         for m in c.members:
-            if m.mark.startswith("vector") and not is_vectorizable(scop, band_node(scop.schedule, c, m.name), 0, reassociate=True):
+            node = band_node(scop.schedule, c, m.name) if m.mark.startswith(("vector", "parallel")) else None
+            if node is None:
+                continue
+            ok = is_parallel(scop, node, 0) if m.mark == "parallel" else is_vectorizable(scop, node, 0, reassociate=reassociate)
+            if not ok:
                 scop = scop.with_schedule(rewrite_schedule(scop, _unmark(read_tree(scop.schedule), m.name, c.statements)))
+            elif m.mark != "parallel":
+                scop = labelled(scop, partial(find_vector_violation, scop, node, 0, False))
     return scop
 
 

@@ -114,7 +114,7 @@ def sequence(parts: Sequence[Tree]) -> Tree:
             flat.extend(p.parts)
         elif not (isinstance(p, Leaf) and not p.statements):
             flat.append(p)
-    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat)) if flat else Leaf(())
 
 
 def write_tree(tree: Tree, domains: Mapping[str, isl.Set]) -> isl.Schedule:
@@ -157,6 +157,17 @@ def statements_below(tree: Tree) -> tuple[str, ...]:
     if isinstance(tree, Seq):
         return tuple(s for p in tree.parts for s in statements_below(p))
     return statements_below(tree.body)
+
+
+def only_statements(tree: Tree, scop: Scop, keep: Sequence[str]) -> Tree:
+    """The tree of some of its statements (an empty leaf where it has none of them)."""
+    if isinstance(tree, Seq):
+        return sequence([only_statements(p, scop, keep) for p in tree.parts])
+    if isinstance(tree, Leaf):
+        return Leaf(tuple(s for s in tree.statements if s in keep))
+    body = only_statements(tree.body, scop, keep)
+    left = statements_below(body)
+    return Loop(own_dates(tree.member, scop, left), body) if left else Leaf(())
 
 
 def split_chain(tree: Tree) -> tuple[list[Member], Tree]:
@@ -254,9 +265,9 @@ def check_statements(scop: Scop, verb: str, names: Sequence[str]) -> None:
             raise ScheduleError(f"{verb}: there is no statement {n!r}; the statements are {', '.join(known)}")
 
 
-def fresh_name(scop: Scop, base: str) -> str:
-    """A loop name that the schedule does not use yet: ti, t2i, t3i, …"""
-    used = {n for c in chains(read_tree(scop.schedule)) for n in c.names()}
+def fresh_name(scop: Scop, base: str, statements: Sequence[str]) -> str:
+    """A loop name that no loop around these statements has yet: ti, t2i, t3i, …"""
+    used = {n for c in chains(read_tree(scop.schedule)) if set(statements) & set(c.statements) for n in c.names()}
     name, k = f"t{base}", 2
     while name in used:
         name, k = f"t{k}{base}", k + 1
