@@ -41,7 +41,7 @@ def strip_schedule(scop: Scop, verb: str, loop: str, size: int, mark: str, of: s
     members = []
     for x in chain.members:
         if x.name == loop:
-            members.append(tile_member(x, size, name or fresh_name(scop, loop)))
+            members.append(tile_member(x, size, name or fresh_name(scop, loop, chain.statements)))
             x = replace(x, mark=mark)
         members.append(x)
     return with_members(scop, chain, members)

@@ -34,7 +34,7 @@ def tile_schedule(
             raise ScheduleError(f"{verb}: the tile size of {loop} is {size!r}; it must be a whole number of at least 1")
     chain = find_chain(scop, verb, list(sizes), of)
     first = min(chain.index(n) for n in sizes)
-    tiles = [tile_member(chain.members[chain.index(n)], t, (names or {}).get(n) or fresh_name(scop, n)) for n, t in sizes.items()]
+    tiles = [tile_member(chain.members[chain.index(n)], t, (names or {}).get(n) or fresh_name(scop, n, chain.statements)) for n, t in sizes.items()]
     members = [*chain.members[:first], *tiles, *chain.members[first:]]
     return with_members(scop, chain, members)
 
