@@ -7,6 +7,7 @@ iterators and the named dims, which are assumed to be at least 1. 16-bit floats 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import gcd, prod
 from typing import Any, NoReturn, Union
 
@@ -22,7 +23,7 @@ from ..ir.tensor import Tensor
 from .exprs import Operand, cast, lit, mul, value_of, wide
 from .registry import Array, Definition, Known, Nest, Op, register
 from .tidy import Iters as Iters
-from .tidy import dim_names, rename, tidy
+from .tidy import dim_names, hide, hide_known, reveal, reveal_nest, tidy
 
 Named = Union[Value, Tensor]
 Ins = Sequence[Value | None]
@@ -266,11 +267,14 @@ def operator(
 
     def defined(node: Node, ins: Ins, outs: Sequence[Value], known: Known) -> Definition:
         assert define is not None
-        d = define(node, ins, outs, known)
-        taken = dim_names(ins, outs)
-        nests = [t for n in d.nests if (t := tidy(n)) is not None]
-        nests = [rename(n, taken & frozenset(i for i, _ in n.iters)) if taken else n for n in nests]
-        return Definition(tuple(nests), d.locals)
+        dims = dim_names(ins, outs)
+        if not dims:
+            d = define(node, ins, outs, known)
+            return Definition(tuple(t for n in d.nests if (t := tidy(n)) is not None), d.locals)
+        inside = {k: hide_known(np.asarray(known[k])) for k in node.inputs if k in known}
+        d = define(node, [None if v is None else hide(v) for v in ins], [hide(v) for v in outs], inside)
+        nests = tuple(reveal_nest(t, dims) for n in d.nests if (t := tidy(n)) is not None)
+        return Definition(nests, tuple(replace(t, shape=tuple(map(reveal, t.shape))) for t in d.locals))
 
     def computed(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
         with np.errstate(all="ignore"):

@@ -157,20 +157,22 @@ class _Cut:
 FAR = 2**31 - 1
 
 
-def _bound(x: Affine, n: Affine, low: Affine, high: Affine) -> Affine:
-    """A start or end, counted from the end where negative, clamped to [low, high]; n is the dim."""
+def _bound(x: Affine, n: Affine, low: Affine, high: Affine, is_end: bool) -> Affine:
+    """A start or end in a dim of size n, counted from the end where negative, clamped to [low, high]; named dims are at least 1."""
     if x.is_const and n.is_const:
         return affine(min(max(x.const + (n.const if x.const < 0 else 0), low.const), high.const))
-    if x.is_const and abs(x.const) >= FAR:
+    if not x.is_const:
+        upper = x.bounds({v: (1, None) for v in x.names()})[1]
+        x = x + n if upper is not None and upper < 0 else x
+        over = x - high
+        return high if over.is_const and over.const >= 0 else x
+    if abs(x.const) >= FAR:
         return high if x.const > 0 else low
-    if x.is_const and x.const in (0, 1):  # dims are at least 1
-        return low if x == 0 and low != 0 else x
-    if x.is_const and x.const < 0:
+    if x.const == -1 or (x.const < 0 and is_end):
         return n + x
-    over = x - n
-    if x.is_const:
-        fail(f"a slice at {x} of a dim of size {n} depends on the size: bind {', '.join(sorted(n.names()))}")
-    return high if over.is_const and over.const >= 0 else x + n if x.bounds({v: (1, None) for v in x.names()})[1] in range(-FAR, 0) else x
+    if x == 0 or (x == 1 and high == n):
+        return x
+    return fail(f"a slice at {x} of a dim of size {n} depends on the size: bind {', '.join(sorted(n.names()))}")
 
 
 def _cuts(node: Node, ins: Ins, known: Known) -> list[_Cut]:
@@ -184,10 +186,10 @@ def _cuts(node: Node, ins: Ins, known: Known) -> list[_Cut]:
         if step == 0:
             fail("a step of 0")
         if step > 0:
-            first, last = _bound(start, n, affine(0), n), _bound(end, n, affine(0), n)
+            first, last = _bound(start, n, affine(0), n, False), _bound(end, n, affine(0), n, True)
             size = (last - first + (step - 1)) // step
         else:
-            first, last = _bound(start, n, affine(0), n - 1), _bound(end, n, affine(-1), n - 1)
+            first, last = _bound(start, n, affine(0), n - 1, False), _bound(end, n, affine(-1), n - 1, True)
             size = (first - last + (-step - 1)) // -step
         out.append(_Cut(axis, first, step, affine(max(size.const, 0)) if size.is_const else size))
     return out
@@ -227,7 +229,7 @@ operator("Slice", _infer_slice, _define_slice, _np_slice, arity=(3, 5), consts=(
 
 # ---- Expand and Tile
 def _infer_expand(node: Node, ins: Ins, known: Known) -> Sequence[Typed]:
-    return [(dtype_of(need(ins, 0)), broadcast([shape_of(ins[0]), tuple(known_dims(ins, 1, known, "shape"))]))]
+    return [(dtype_of(need(ins, 0)), broadcast([shape_of(ins[0]), tuple(known_dims(ins, 1, known, "the shape"))]))]
 
 
 def _define_expand(node: Node, ins: Ins, outs: Sequence[Value], known: Known) -> Definition:

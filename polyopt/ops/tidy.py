@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ..ir.affine import Affine, AffineLike, FloorDiv, Range
-from ..ir.expr import Access, Expr, IndexValue, Load, rewrite, rewrite_access, substitute, substitute_access
+from ..ir.expr import Access, Expr, IndexValue, Load, rewrite, rewrite_access, substitute
 from ..ir.graph import Value
 from .exprs import value_of
-from .registry import Nest
+from .registry import Array, Nest
 
 Iters = tuple[tuple[str, Affine], ...]
 
@@ -60,21 +62,44 @@ def _simple(a: Access, ranges: dict[str, Range]) -> Access:
     return Access(a.tensor, tuple(i.simplify(ranges) if isinstance(i, Affine) else i for i in a.indices))
 
 
-def rename(n: Nest, taken: frozenset[str]) -> Nest:
-    """Iterators that do not share a name with a named dim."""
-    new: dict[str, AffineLike] = {}
+MARK = "$"  # no iterator has it: while a definition is built, the named dim h is h$, whatever iterators are called
+
+
+def hide(v: Value) -> Value:
+    """The value with its named dims marked."""
+    return v if v.shape is None else replace(v, shape=tuple(map(_marked, v.shape)))
+
+
+def hide_known(a: Array) -> Array:
+    """A known value with its named dims marked."""
+    if a.dtype != object:
+        return a
+    out = np.empty(a.shape, object)
+    out.reshape(-1)[:] = [_marked(x) if isinstance(x, Affine) else x for x in a.reshape(-1)]
+    return out
+
+
+def _marked(d: Affine) -> Affine:
+    return d.substitute({n: n + MARK for n in d.names()})
+
+
+def reveal(d: Affine) -> Affine:
+    """The expression with its named dims as they are called."""
+    return d.substitute({n: n.removesuffix(MARK) for n in d.names() if n.endswith(MARK)})
+
+
+def reveal_nest(n: Nest, dims: frozenset[str]) -> Nest:
+    """The nest with its named dims as they are called, and iterators that share no name with one of them."""
+    new: dict[str, AffineLike] = {d + MARK: d for d in dims}
     for name, _ in n.iters:
         fresh = name
-        while fresh in taken:
+        while fresh in dims:
             fresh += "_"
-        if fresh != name:
-            new[name] = fresh
-    if not new:
-        return n
-    its = tuple((str(new.get(name, name)), e) for name, e in n.iters)
+        new[name] = fresh
+    its = tuple((str(new[name]), reveal(e)) for name, e in n.iters)
     where = tuple(c.substitute(new) for c in n.where)
-    write = rewrite_access(substitute_access(n.write, new), lambda e: None)
-    return Nest(its, write, substitute(n.expr, new), n.reduction, where)
+    indices = tuple(i.substitute(new) if isinstance(i, Affine) else substitute(i, new) for i in n.write.indices)
+    return Nest(its, Access(n.write.tensor, indices), substitute(n.expr, new), n.reduction, where)
 
 
 def dim_names(ins: Sequence[Value | None], outs: Sequence[Value]) -> frozenset[str]:

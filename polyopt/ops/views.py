@@ -67,6 +67,8 @@ def factor_groups(source: Sequence[Affine], target: Sequence[Affine]) -> list[tu
 
 def reshape_index(source: Shape, target: Shape, at: Sequence[Affine]) -> tuple[Affine, ...]:
     """The index into `source` of the element at `at` of `target`, both row-major."""
+    if any(d == 0 for d in target):
+        return (affine(0),) * len(source)
     src = [k for k, d in enumerate(source) if d != 1]
     dst = [k for k, d in enumerate(target) if d != 1]
     out = [affine(0)] * len(source)
@@ -134,7 +136,7 @@ def quotient(shape: Sequence[Affine], by: Sequence[Affine]) -> Affine:
 
 def _infer_reshape(node: Node, ins: Ins, known: Known) -> Sequence[Typed]:
     x = need(ins, 0)
-    return [(dtype_of(x), _reshaped(shape_of(x), known_dims(ins, 1, known, "shape"), bool(node.attr("allowzero", 0))))]
+    return [(dtype_of(x), _reshaped(shape_of(x), known_dims(ins, 1, known, "the shape"), bool(node.attr("allowzero", 0))))]
 
 
 def _np_reshape(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
