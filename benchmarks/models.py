@@ -88,9 +88,10 @@ def main() -> int:
                 checked[path.stem] = str(error)
                 wrong.append(f"{path.stem}: {error}")
     if arguments.check_all and not arguments.json:
-        for name, note in checked.items():
-            print(f"{name:28} {note or 'ok'}")
-        rows = []
+        print("\n".join(f"{name:28} {note or 'ok'}" for name, note in checked.items()))
+        if wrong:
+            raise po.WrongResult("; ".join(wrong))
+        return 0
     return finish(rows, wrong, arguments.json, threads=arguments.threads, checked=checked)
 
 
