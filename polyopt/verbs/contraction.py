@@ -337,7 +337,7 @@ class _Plan:
         scop = self.pack_operand(scop, self.u.vector_loads, vector_pack, True)
         scop = self.pack_operand(scop, self.u.other_loads, row_pack, False)
         c = self.u.statement.write.tensor
-        return promote(scop, c, at=above[-1][0], scope="registers", of=self.u.statement.name, lanes=self.lanes)
+        return promote(scop, c, at=above[-1][0], scope="registers", of=self.u.statement.name, lanes=self.lanes, prove=False)
 
     def pack_operand(self, scop: Scop, loads_: Sequence[Load], at: str, vector: bool) -> Scop:
         """Pack a runtime operand of a product into a contiguous panel below the loop `at`, where that pays."""
@@ -385,4 +385,4 @@ def _packed(scop: Scop, plan: _Plan, a: Access, at: str, rank: int, vector: bool
         width = plan.tile[owner[row]]
         layout = [dims[row] // width, *(d for q, d in enumerate(dims) if q != row), dims[row] % width]
     lanes = plan.lanes if element_strides(t)[-1] == 1 and vector and owner[-1] == u.vector else 0
-    return promote(scop, t.name, at=at, scope="cache", of=u.statement.name, layout=layout, lanes=lanes)
+    return promote(scop, t.name, at=at, scope="cache", of=u.statement.name, layout=layout, lanes=lanes, prove=False)

@@ -5,7 +5,7 @@
 The footprint below `at` is boxed: per dim an offset that is affine in the loops down to `at`, and a constant extent (refused without one). Copies are
 ordinary statements, `load_<buf>[tile coordinates, cell]` and `store_<buf>[…]`, set into the tree by a sequence. A load exists for exactly those cells
 whose value comes from outside the tile; a store for those that the tile writes.
-Legal by construction: each read sees the value that it saw before; the flow of the new program is computed anew and compared.
+Legal iff each read sees the value that it saw before: the flow of the new program, with the copies composed away, is compared with the old one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..ir.tensor import Tensor
 from ..isl_ext import IN, SET, read_set, sets_of
 from ..poly.access import tensor_box
 from ..poly.convert import columns, from_aff, to_aff, to_multi_aff
+from ..poly.promotion import Promotion, check_promotion
 from .tree import Chain, Leaf, Member, Tree, chains, edit, find_chain, loops, read_tree, sequence, split_chain, statements_below, write_tree
 
 Layout = Sequence[Affine]
@@ -151,11 +152,13 @@ def promote(
     layout: Layout | None = None,
     lanes: int = 0,
     name: str | None = None,
+    prove: bool = True,
 ) -> Scop:
     """Promote a tensor below the loop `at` into a buffer (scope: registers, cache or shared).
 
     layout: physical index of the buffer as affine expressions of d0, d1, … (the position inside the box); row-major where None.
-    lanes: the width in which the innermost copy loop is vectorised (0: not). Raises ScheduleError where the footprint has no constant box.
+    lanes: the width in which the innermost copy loop is vectorised (0: not). prove: prove at once that no value changes; else the
+    certificate does. Raises ScheduleError where the footprint has no constant box, or where a value would change.
     """
     if scope not in ("registers", "cache", "shared"):
         raise ScheduleError(f"promote: scope is {scope!r}; it must be registers, cache or shared")
@@ -188,7 +191,13 @@ def promote(
     tree = _with_copies(scop, new, chain, chain.index(at) + 1, above, extra, sequence(parts))
     schedule = write_tree(tree, {s.name: s.domain for s in new.statements})
     kwargs = (("at", at), ("scope", scope), *((("layout", tuple(map(str, layout))),) if layout else ()), *((("lanes", lanes),) if lanes else ()))
-    return replace(new, schedule=schedule, history=(*scop.history, Step("promote", (tensor,), kwargs)))
+    step = Step("promote", (tensor,), kwargs)
+    new = replace(new, schedule=schedule, history=(*scop.history, step))
+    if prove:
+        check_promotion(scop, new, tensor, buf, str(step))
+        return new
+    left = (*scop.meta.get("promotions", ()), Promotion(scop, new, tensor, buf))
+    return replace(new, meta={**scop.meta, "promotions": left})
 
 
 def _upper_bound(x: Affine, ranges: dict[str, Range]) -> int:
