@@ -25,6 +25,9 @@ class FloorDiv:
     def __str__(self) -> str:
         return f"floor(({self.num})/{self.den})"
 
+    def __hash__(self) -> int:
+        return hash((self.num, self.den))
+
 
 Atom = Union[str, FloorDiv]
 AffineLike = Union["Affine", int, str]
@@ -43,9 +46,13 @@ class Affine:
 
     # ---- arithmetic
     def __add__(self, other: AffineLike) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.terms, self.const + other) if other else self
         other = affine(other)
         if not other.terms:
             return Affine(self.terms, self.const + other.const) if other.const else self
+        if not self.terms:
+            return Affine(other.terms, self.const + other.const) if self.const else other
         return _collect([*self.terms, *other.terms], self.const + other.const)
 
     __radd__ = __add__
@@ -54,12 +61,16 @@ class Affine:
         return self * -1
 
     def __sub__(self, other: AffineLike) -> Affine:
-        return self + affine(other) * -1
+        return self + (-other if isinstance(other, int) else affine(other) * -1)
 
     def __rsub__(self, other: AffineLike) -> Affine:
         return affine(other) + self * -1
 
     def __mul__(self, other: AffineLike) -> Affine:
+        if isinstance(other, int):
+            if other == 1:
+                return self
+            return Affine(tuple((a, k * other) for a, k in self.terms), self.const * other) if other else Affine((), 0)
         other = affine(other)
         if other.terms and self.terms:
             raise TypeError(f"({self}) * ({other}) is not affine")
@@ -102,7 +113,14 @@ class Affine:
         return not self.terms and self.const == other if isinstance(other, int) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.terms, self.const)) if self.terms else hash(self.const)
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = hash((self.terms, self.const)) if self.terms else hash(self.const)
+            object.__setattr__(self, "_hash", known)
+        return int(known)
+
+    def __reduce__(self) -> tuple[type[Affine], tuple[tuple[tuple[Atom, int], ...], int]]:
+        return Affine, (self.terms, self.const)  # without the hash, which holds for one process only
 
     @property
     def is_const(self) -> bool:
@@ -173,13 +191,27 @@ class Affine:
         """Replace variables by expressions."""
         if not self.terms:
             return self
-        out = Affine((), self.const)
+        terms: list[tuple[Atom, int]] = []
+        const, changed = self.const, False
         for a, k in self.terms:
+            new: AffineLike | None
             if isinstance(a, str):
-                out = out + affine(values.get(a, a)) * k
+                new = values.get(a)
             else:
-                out = out + (a.num.substitute(values) // a.den) * k
-        return out
+                num = a.num.substitute(values)
+                new = None if num is a.num else num // a.den
+            if new is None:
+                terms.append((a, k))
+                continue
+            changed = True
+            if isinstance(new, int):
+                const += k * new
+            elif isinstance(new, str):
+                terms.append((new, k))
+            else:
+                const += k * new.const
+                terms += [(b, k * c) for b, c in new.terms]
+        return _collect(terms, const) if changed else self
 
     def simplify(self, ranges: Mapping[str, Range]) -> Affine:
         """Drop floors whose value the ranges decide: floor((d·q + r)/d) = q when 0 <= r < d."""
@@ -235,16 +267,24 @@ def _split_floor(atom: FloorDiv, ranges: Mapping[str, Range]) -> Affine | None:
         big = [(a, k // g) for a, k in atom.num.terms if k % g == 0]
         small = Affine(tuple((a, k) for a, k in atom.num.terms if k % g), atom.num.const % g)
         lo, hi = small.bounds(ranges)
-        if big and lo is not None and hi is not None and 0 <= lo and hi < g:
+        if big and lo is not None and hi is not None and lo >= 0 and hi < g:
             return (_collect(big, atom.num.const // g) // (den // g)).simplify(ranges)
     return None
 
 
 def _collect(terms: list[tuple[Atom, int]], const: int) -> Affine:
     total: dict[Atom, int] = {}
+    names_only = True
     for a, k in terms:
         total[a] = total.get(a, 0) + k
-    return Affine(tuple(sorted(((a, k) for a, k in total.items() if k), key=lambda t: _key(t[0]))), const)
+        names_only = names_only and isinstance(a, str)
+    items = [(a, k) for a, k in total.items() if k]
+    if len(items) > 1:
+        if names_only:
+            items.sort()  # type: ignore[type-var]
+        else:
+            items.sort(key=lambda t: _key(t[0]))
+    return Affine(tuple(items), const)
 
 
 def affine(x: AffineLike) -> Affine:
