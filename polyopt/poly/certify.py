@@ -2,8 +2,8 @@
 
 Takes the Scop and the LoopNest that came out of it; gives a frozen `Certificate`. The nest is read back into isl and compared with the
 Scop: the same instances, each once; the dependences in order; accesses that are the statements' own and in bounds; parallel and vector
-loops that carry nothing; copies into buffers and back that change no value. A claim that fails is a defect of polyopt (`InternalError` with a witness); one whose proof exceeds isl's
-budget, or rests on an index read at run time, is marked as not proven.
+loops that carry nothing; copies into buffers and back that change no value. A claim that fails is a defect of polyopt (`InternalError`
+with a witness); one whose proof exceeds isl's budget, or rests on an index read at run time, is marked as not proven.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def check_promotion(old: Scop, new: Scop, tensor: str, buffer: str, step: str) -
     try:
         with max_operations(BUDGET):
             found = find_difference(old, new, tensor, buffer)
-    except OperationBudget:
-        raise ScheduleError(f"{step}: too complex to be proven within {BUDGET} isl operations; promote further inside, or use fewer tile levels") from None
+    except OperationBudget as e:
+        raise ScheduleError(f"{step}: cannot be proven: {e}; promote further inside, or use fewer tile levels") from None
     if found is not None:
         raise ScheduleError(f"{step}: reads through {buffer} would differ: {found}")
 
