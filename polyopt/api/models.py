@@ -7,7 +7,8 @@ A user's schedule for a kernel is certified, and compared with the default kerne
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,10 @@ import numpy as np
 from polyopt.frontends.onnx import read_onnx
 from polyopt.frontends.python_loops import ScopFunction
 from polyopt.runtime.artifact import load_artifact, write_artifact
+from polyopt.runtime.cache import key_of
 from polyopt.runtime.load import load_program
 from polyopt.runtime.model import CompiledModel
+from polyopt.runtime.programs import code_fingerprint, remember
 
 from ..errors import UserError
 from ..ir.graph import Graph, Plan
@@ -27,9 +30,11 @@ from ..ir.program import Port, Program
 from ..ir.scop import Scop
 from ..lower.kernel import Kernel, lower_group
 from ..lower.scop import kernel_scop
+from ..ops.registry import has_custom
 from ..options import Options
 from ..pipeline import Compiled, compile_plan, new_trace, plan_graph
 from ..poly.certify import certify
+from ..target import cpu_target
 from .checks import check_kernel
 from .schedules import Schedule, auto, with_dependences
 
@@ -98,12 +103,17 @@ class LoadedModel:
 
     def compile(self) -> Model:
         """The compiled model."""
+        program, kernels = self.compile_program()
+        return Model(program, lambda: self, kernels)
+
+    def compile_program(self) -> tuple[Program, Mapping[str, Compiled]]:
+        """The program, and each kernel as compiled, by name."""
         trace = new_trace()
         for name, scop in self.schedules.items():
             check_kernel(self.kernels.kernel(name), scop, self.options, trace)
         program, kernels = compile_plan(self.plan, self.graph.outputs, self.options, trace, self.schedules)
         trace.finish()
-        return Model(self, program, kernels)
+        return program, kernels
 
 
 def _origin(t: Any) -> str:
@@ -124,9 +134,22 @@ class Profile(list[tuple[str, float]]):
 class Model:
     """A compiled model. Call it with arrays in the order of `inputs`, or by name; one output comes as an array, more as a tuple."""
 
-    def __init__(self, loaded: LoadedModel, program: Program, compiled: Mapping[str, Compiled]) -> None:
-        self.loaded, self.program, self.compiled = loaded, program, compiled
+    def __init__(self, program: Program, load: Callable[[], LoadedModel], compiled: Mapping[str, Compiled] | None = None) -> None:
+        self.program, self._load, self._compiled = program, load, compiled
         self._run: CompiledModel = load_program(program)
+
+    @cached_property
+    def loaded(self) -> LoadedModel:
+        """The model as read and planned (read anew where the program came from the cache)."""
+        return self._load()
+
+    @property
+    def compiled(self) -> Mapping[str, Compiled]:
+        """Each kernel as compiled, by name: scheduled Scop, loops, text."""
+        if self._compiled is None:
+            loaded = self.loaded
+            _, self._compiled = compile_plan(loaded.plan, loaded.graph.outputs, loaded.options, new_trace(), loaded.schedules)
+        return self._compiled
 
     def __repr__(self) -> str:
         return f"<model {self.program.name}: {len(self.program.calls)} kernel calls, {len(self.program.kernels)} kernels>"
@@ -220,4 +243,32 @@ def compile(
         return model.compile(options.target, options.isa, options.threads, options.fp)
     if isinstance(model, str | Path) and Path(model).is_dir():
         return load_artifact(model, threads=threads)
-    return load(model, options=options).compile()
+    key = _program_key(model, options)
+    if key is None:
+        return load(model, options=options).compile()
+    made: list[tuple[LoadedModel, Mapping[str, Compiled]]] = []
+
+    def build() -> Program:
+        loaded = load(model, options=options)
+        program, kernels = loaded.compile_program()
+        made.append((loaded, kernels))
+        return program
+
+    program = remember(key, build)
+    if made:
+        return Model(program, lambda: made[0][0], made[0][1])
+    return Model(program, lambda: load(model, options=options))
+
+
+def _program_key(model: Any, options: Options) -> str | None:
+    """The cache key of a model given by its file or bytes; None where the result depends on more than those, the options and this machine."""
+    if has_custom() or os.environ.get("POLYOPT_DUMP"):
+        return None
+    try:
+        data = Path(model).read_bytes() if isinstance(model, str | Path) else model if isinstance(model, bytes) else None
+    except OSError:
+        return None  # reading it again gives the error its wording
+    if data is None or b"location" in data:  # external data lies in other files
+        return None
+    chosen = replace(options, dims=dict(sorted(options.dims.items())))
+    return key_of(code_fingerprint(), repr(chosen), repr(cpu_target(options.isa, options.threads)), data)
