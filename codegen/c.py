@@ -23,13 +23,14 @@ from .bounds import bound_text, has_loops, loop_bounds
 from .memory import address, element_offset, load, plus, slot_name, store
 from .names import Names, comment
 from .offsets import IntText, product
+from .operators import binary, fused, lift
 from .parallel import emit_parallel, symbol_lines
 from .prelude import Prelude
 from .prepare import compute_dtype, prepare
 from .reductions import Key, accumulate, close_partial, conflicts, lane_key, open_partial, openings
 from .state import Scope, State, Val, Vec
 from .unroll import loop_range, unroll
-from .values import binary, fused, lift, value
+from .values import value
 
 LOCALITY = {1: 3, 2: 2, 3: 1}
 
@@ -40,11 +41,18 @@ def emit_kernel(nest: LoopNest, target: Target, fp: str = "default", openmp: boo
     nest: what to compute. target: the CPU; its ISA picks vectors and flags. fp: strict (source order, nothing fused), default (FMA and
     reassociated reductions) or fast (also multiplication by reciprocals). openmp: loops marked parallel run on `target.threads` threads.
     """
+    st = make_state(nest, target, fp, target.isa.name != "scalar", openmp and target.threads > 1)
+    entry = "k_" + st.names.unique(nest.name, "kernel")
+    emit_top(st)
+    return _source(st, entry)
+
+
+def make_state(nest: LoopNest, target: Target, fp: str, fma: bool, openmp: bool = False) -> State:
+    """The state of a new emission: the nest unrolled and decided, names given."""
     nest, plan = prepare(unroll(nest), target.isa, fp)
     prelude = Prelude(target.isa)
     names = Names()
     ints = IntText(dict(nest.param_ranges), {}, {}, lambda: prelude.scalar("floordiv"))
-    entry = "k_" + names.unique(nest.name, "kernel")
     for p in nest.params:
         ints.ident[p], ints.ctypes[p] = names.unique(p, "n"), "int64_t"
         ints.ranges.setdefault(p, (None, None))
@@ -53,14 +61,18 @@ def emit_kernel(nest: LoopNest, target: Target, fp: str = "default", openmp: boo
     symbols: dict[str, str] = {}
     strides = {t.name: _strides(t, ints, names, symbols) for t in nest.tensors}
     st = State(nest, target, fp, plan, names, prelude, ints, {t.name: t for t in nest.tensors}, ident, Scope(None, 0), strides,
-               symbols, load, emit_body, openmp and target.threads > 1)  # fmt: skip
+               symbols, load, emit_body, openmp, fma and fp != "strict")  # fmt: skip
     st.stable.update(ident.values())
-    declared = {n.tensor for n in walk(nest.body) if isinstance(n, Declare)}
-    for t in nest.tensors:
+    return st
+
+
+def emit_top(st: State) -> None:
+    """The whole body: locals that no node declares, then the nodes."""
+    declared = {n.tensor for n in walk(st.nest.body) if isinstance(n, Declare)}
+    for t in st.nest.tensors:
         if t.role == "local" and t.name not in declared:
             _declare(st, t.name)
-    emit_body(st, nest.body)
-    return _source(st, entry)
+    emit_body(st, st.nest.body)
 
 
 def _strides(t: Tensor, ints: IntText, names: Names, symbols: dict[str, str]) -> tuple[int | str, ...]:
@@ -92,7 +104,7 @@ def _source(st: State, entry: str) -> Source:
     else:
         private, scratch_all = "0", scratch
     lines = [*symbol_lines(st), *st.scope.used_lines()]
-    head = cgen.FunctionDeclaration(cgen.Value("void", entry), _arguments(st, isinstance(scratch_all, str) or scratch_all > 0))
+    head = cgen.FunctionDeclaration(cgen.Value("void", entry), parameters(st, isinstance(scratch_all, str) or scratch_all > 0))
     body = cgen.FunctionBody(head, cgen.Block([cgen.Line(x) for x in lines]))
     text = "\n".join([f"/* {comment(st.nest.name)} ({st.target.isa.name}) */", st.prelude.text(), *st.functions, str(body)]) + "\n"
     for token, arena in ((a.token, a) for a in [st.arena, *st.per_thread]):
@@ -103,9 +115,9 @@ def _source(st: State, entry: str) -> Source:
     return Source(text, entry, nest.arguments(), nest.scalars, nest.params, st.target.isa.name, flags, scratch_all)
 
 
-def _arguments(st: State, scratch: bool) -> list[cgen.Declarator]:
+def parameters(st: State, scratch: bool) -> list[cgen.Declarator]:
     """The parameters of the entry point."""
-    out = []
+    out: list[cgen.Declarator] = []
     for t in st.nest.arguments():
         const = "const " if t.role in ("input", "constant") else ""
         out.append(cgen.Value(f"{const}{t.dtype.ctype} *restrict", st.ident[t.name]))
@@ -160,6 +172,8 @@ def _emit_node(st: State, n: LoopNode) -> None:
             st.pop("} else {")
     elif n.mark == "vector":
         _emit_vector(st, n)
+    elif n.mark.startswith("bind:") and st.emit_bound is not None:
+        st.emit_bound(st, n)
     elif n.mark == "parallel" and st.openmp and not st.in_parallel and emit_parallel(st, n):
         pass
     else:

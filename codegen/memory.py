@@ -13,10 +13,11 @@ from polyopt.ir.dtype import BY_NAME, DType, i64, u8
 from polyopt.ir.tensor import Tensor
 
 from .offsets import Offset, in_bounds, make_offset, split_offset
+from .operators import any_lane, conjunction, lane_test, to_bits
 from .prelude import storage_name
 from .prepare import Local, compute_dtype, vector_slot
 from .state import Scope, State, Val, Vec
-from .values import any_lane, conjunction, lane_test, to_bits, value
+from .values import value
 
 Indirect = tuple[tuple[int | str, ex.Expr], ...]
 

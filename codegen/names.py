@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import re
 
-_KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long register
-restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm typeof scratch main kernel
-int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t intptr_t uintptr_t NULL INFINITY NAN HUGE_VAL THREADS true false bool
-memcpy memset memmove omp_get_thread_num isnan isinf isfinite signbit fpclassify isnormal blockIdx threadIdx blockDim gridDim warpSize
-half __half dim3 assert errno stdin stdout stderr INT8_MIN INT16_MIN INT32_MIN INT64_MIN""".split()
-_LIBM = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin fmod
-frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter nexttoward pow
-remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc abs labs j0 j1 jn y0 y1 yn gamma min max rsqrt""".split()
+_KEYWORDS = (
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for",
+    "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct",
+    "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm", "typeof", "scratch", "main", "kernel",
+    "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t", "intptr_t",
+    "uintptr_t", "NULL", "INFINITY", "NAN", "HUGE_VAL", "THREADS", "true", "false", "bool", "memcpy", "memset", "memmove",
+    "omp_get_thread_num", "isnan", "isinf", "isfinite", "signbit", "fpclassify", "isnormal", "blockIdx", "threadIdx",
+    "blockDim", "gridDim", "warpSize", "half", "__half", "dim3", "assert", "errno", "stdin", "stdout", "stderr", "INT8_MIN",
+    "INT16_MIN", "INT32_MIN", "INT64_MIN",
+)  # fmt: skip
+_LIBM = (
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf", "erfc",
+    "exp", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "frexp", "hypot", "ilogb", "ldexp",
+    "lgamma", "llrint", "llround", "log", "log10", "log1p", "log2", "logb", "lrint", "lround", "modf", "nan", "nearbyint",
+    "nextafter", "nexttoward", "pow", "remainder", "remquo", "rint", "round", "scalbln", "scalbn", "sin", "sinh", "sqrt",
+    "tan", "tanh", "tgamma", "trunc", "abs", "labs", "j0", "j1", "jn", "y0", "y1", "yn", "gamma", "min", "max", "rsqrt",
+)  # fmt: skip
 RESERVED = frozenset(_KEYWORDS) | {f + s for f in _LIBM for s in ("", "f", "l")}
 _SUSPECT = re.compile(r"_.*|po_.*|v\d+[fiu]\d+u?|m\d+|v\w*_[fsu]\d+|[A-Z][A-Z0-9]*_[A-Z0-9_]*|float\d+\w*|u?int\w*_t")
 

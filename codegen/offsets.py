@@ -138,7 +138,7 @@ class IntText:
 
     def type_of(self, lo: int | None, hi: int | None) -> str:
         """The C type that holds a value of this range."""
-        return "int" if lo is not None and hi is not None and -INT_MAX <= lo and hi <= INT_MAX else "int64_t"
+        return "int" if lo is not None and hi is not None and lo >= -INT_MAX and hi <= INT_MAX else "int64_t"
 
 
 def _matched(text: str) -> bool:

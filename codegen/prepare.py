@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from polyopt.ir import expr as ex
 from polyopt.ir.affine import Affine, Range
 from polyopt.ir.dtype import DType, f32
-from polyopt.ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode, Prefetch, walk, with_body
+from polyopt.ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode, Prefetch, walk
 from polyopt.ir.tensor import Tensor
 from polyopt.target import Isa
 
@@ -85,7 +85,7 @@ def _settle(n: LoopNode, tensors: dict[str, Tensor], isa: Isa, fp: str, inside: 
     vector = n.mark == "vector" and not inside and isa.bytes > 0 and _is_vectorizable(n, tensors, fp)
     mark = n.mark if n.mark != "vector" else "vector" if vector else ""
     body = tuple(_settle(b, tensors, isa, fp, inside or vector) for b in n.body)
-    return replace(with_body(n, body), mark=mark)  # type: ignore[type-var]
+    return replace(n, body=body, mark=mark)
 
 
 def _is_vectorizable(loop: Loop, tensors: dict[str, Tensor], fp: str) -> bool:
@@ -141,7 +141,7 @@ def narrow_index(e: ex.Expr, ranges: dict[str, Range]) -> bool:
     """Whether an index value or integer constant provably fits 32 bits."""
     if isinstance(e, ex.IndexValue):
         lo, hi = e.index.bounds(ranges)
-        return lo is not None and hi is not None and -INT_MAX <= lo and hi <= INT_MAX
+        return lo is not None and hi is not None and lo >= -INT_MAX and hi <= INT_MAX
     return isinstance(e, ex.Const) and e.dtype.is_integer and abs(int(e.value)) <= INT_MAX
 
 

@@ -15,9 +15,10 @@ from polyopt.ir.affine import Affine
 from polyopt.ir.dtype import DType
 from polyopt.ir.loops import If, Instance, Loop, LoopNode, walk
 
+from .operators import binary, constant, fused, lift
 from .prepare import Plan, compute_dtype
 from .state import State, Val
-from .values import binary, blend, constant, fused, lift, value
+from .values import value
 
 MAX_ACCUMULATORS = 4
 WORDS = {"+": "add", "*": "mul", "min": "min", "max": "max"}

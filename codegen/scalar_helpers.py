@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from polyopt.ir.dtype import DType
 
-_UNARY_LIBM = "sin cos tan asin acos atan sinh cosh asinh acosh atanh exp log tanh erf sqrt floor ceil trunc".split()
+_UNARY_LIBM = (
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+    "atanh", "exp", "log", "tanh", "erf", "sqrt", "floor", "ceil", "trunc",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def scalar_helper(key: str, dtype: DType | None) -> Helper:
         return _PLAIN[key]
     suffix = "f" if dtype.name == "f32" else ""
     if dtype.is_float:
-        params, body = _FLOAT[key] if key in _FLOAT else ("a", f"return {key}{suffix}(a);")
+        params, body = _FLOAT.get(key, ("a", f"return {key}{suffix}(a);"))
         assert key in _FLOAT or key in _UNARY_LIBM, key
     else:
         own = _SIGNED if dtype.kind == "i" else _UNSIGNED

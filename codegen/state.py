@@ -133,6 +133,8 @@ class State:
     load: Callable[[State, Load], Val]
     emit_body: Callable[[State, tuple[LoopNode, ...]], None]
     openmp: bool = False
+    has_fma: bool = False  # a product that feeds a sum becomes one operation
+    emit_bound: Callable[[State, Loop], None] | None = None  # device kernels: loops bound to a grid axis
     used_symbols: set[str] = field(default_factory=set)
     depth_of: dict[str, int] = field(default_factory=dict)
     vec: Vec | None = None
@@ -147,11 +149,6 @@ class State:
     per_thread: list[Arena] = field(default_factory=list)
     in_parallel: bool = False
     visible: list[str] = field(default_factory=list)
-
-    @property
-    def has_fma(self) -> bool:
-        """Whether a product feeding a sum is one instruction at this level of floating point."""
-        return self.fp != "strict" and self.target.isa.name != "scalar"
 
     def line(self, text: str) -> None:
         """Append a line to the current scope."""

@@ -68,10 +68,51 @@ def call(src: Source, arrays: dict[str, np.ndarray], scalars: dict[str, float] |
     fn(*args)
 
 
+@cache
+def build_static(text: str) -> Path:
+    """An aarch64 program around a kernel's text."""
+    stem = Path(_DIR.name) / f"n{abs(hash(text))}"
+    stem.with_suffix(".c").write_text(text)
+    command = ["aarch64-linux-gnu-gcc", "-std=c11", "-O1", "-Wall", "-Werror", "-ffp-contract=off", "-static"]
+    done = subprocess.run([*command, "-o", str(stem), str(stem.with_suffix(".c")), "-lm"], capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stderr[:3000]}\n{text}"
+    return stem
+
+
+def call_qemu(src: Source, arrays: dict[str, np.ndarray], scalars: dict[str, float], params: dict[str, int]) -> None:
+    """Run a kernel in a program that reads its arrays from stdin and writes them to stdout."""
+    lines, args = [], []
+    for i, t in enumerate(src.tensors):
+        lines.append(f"static unsigned char b{i}[{max(1, arrays[t.name].nbytes)}] __attribute__((aligned(64)));")
+        args.append(f"(void *)b{i}")
+    args += [repr(scalars[s.name]) for s in src.scalars] + [str(params[p]) for p in src.params]
+    size = src.scratch_bytes
+    if isinstance(size, str):
+        size = eval(size.replace("(int64_t)", "").replace("/", "//"), {}, dict(params))
+    if src.needs_scratch:
+        lines.append(f"static char work[{size}] __attribute__((aligned(64)));")
+        args.append("work")
+    moves = [[f"if (fwrite(b{i}, 1, {a.nbytes}, stdout) != {a.nbytes}) return 1;".replace("fwrite", fn).replace("stdout", stream)
+              for i, a in enumerate(arrays[t.name] for t in src.tensors)] for fn, stream in (("fread", "stdin"), ("fwrite", "stdout"))]  # fmt: skip
+    main = "\n    ".join(["int main(void)\n{", *moves[0], f"{src.entry}({', '.join(args)});", *moves[1], "return 0;\n}"])
+    exe = build_static("#include <stdio.h>\n" + src.text + "\n".join(lines) + "\n" + main + "\n")
+    data = b"".join(arrays[t.name].tobytes() for t in src.tensors)
+    out = subprocess.run(["qemu-aarch64", str(exe)], input=data, capture_output=True, check=True).stdout
+    assert len(out) == len(data)
+    for t in src.tensors:
+        a = arrays[t.name]
+        a[...] = np.frombuffer(out[: a.nbytes], a.dtype).reshape(a.shape)
+        out = out[a.nbytes :]
+
+
 def run(nest: LoopNest, arrays: dict[str, np.ndarray], isa: str, fp: str = "default", **kw: dict[str, int]) -> dict[str, np.ndarray]:
     """Emit, build and call; the arrays are copied."""
     out = {k: np.array(v, order="C") for k, v in arrays.items()}
-    call(emit_kernel(nest, target(isa), fp), out, kw.get("scalars"), kw.get("params"))
+    src = emit_kernel(nest, target(isa), fp)
+    if isa == "neon":
+        call_qemu(src, out, kw.get("scalars") or {}, kw.get("params") or {})
+    else:
+        call(src, out, kw.get("scalars"), kw.get("params"))
     return out
 
 

@@ -19,6 +19,7 @@ from polyopt.ir.tensor import ScalarArg, Tensor
 
 pytestmark = pytest.mark.cc
 I, J, K, R, S, T = (var(n) for n in "ijkrst")
+UNDER_TEST = HERE
 rng = np.random.default_rng(0)
 
 
@@ -55,11 +56,11 @@ def array(dtype: DType, *shape: int, low: float = -2.0, high: float = 2.0) -> np
 
 
 def check(body: tuple[LoopNode, ...], tensors: tuple[Tensor, ...], arrays: dict[str, np.ndarray], rtol: float = 2e-6, atol: float = 1e-6,
-          isas: list[str] = HERE, fp: str = "default", params: dict[str, int] | None = None,
+          fp: str = "default", params: dict[str, int] | None = None,
           scalars: dict[str, float] | None = None, scalar_args: tuple[ScalarArg, ...] = ()) -> None:  # fmt: skip
     nest = LoopNest("kernel", tuple(params or {}), tensors, scalar_args, body, tuple((p, (1, 4096)) for p in params or {}))
     expected = interpret(nest, arrays, scalars, params)
-    for isa in isas:
+    for isa in UNDER_TEST:
         got = run(nest, arrays, isa, fp, params=params or {}, scalars=scalars or {})  # type: ignore[arg-type]
         for name in arrays:
             a, b = got[name], expected[name]
