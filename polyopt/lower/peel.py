@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..ir.affine import Affine, Range, affine
 from ..ir.dtype import i64
 from ..ir.expr import Access, Compare, Expr, IndexValue, Load, rewrite, substitute, substitute_access
-from ..ir.loops import If, Instance, Loop, LoopNode, Prefetch
+from ..ir.loops import Declare, If, Instance, Loop, LoopNode, Prefetch, walk
 
 Ranges = Mapping[str, Range]
 
@@ -48,8 +48,10 @@ def _tested(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[LoopNode, ...]:
         return peel_partial_tiles(body, ranges)
     cond, cut, rest = test
     full = _tested(tuple(assume(x, cut, None) for x in body), ranges)
-    partial = body if rest is None else tuple(assume(x, cut, rest) for x in body)
-    return (If(cond, full, _tested(partial, ranges) if rest is not None else peel_partial_tiles(partial, ranges)),)
+    if rest is not None:
+        return (If(cond, full, _tested(tuple(assume(x, cut, rest) for x in body), ranges)),)
+    single = one_at_a_time(body, cut, ranges)
+    return (If(cond, full, peel_partial_tiles(body, ranges) if single is None else single),)
 
 
 def _constant_bounds(n: Loop) -> bool:
@@ -112,6 +114,77 @@ def _full_test(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[Expr, Affine
     if whole <= 0 or any(k % whole for _, k in base.terms) or base.const % whole == 0:
         return cond, cut, None
     return cond, cut, inside + base.const % whole
+
+
+def one_at_a_time(body: tuple[LoopNode, ...], cut: Affine, ranges: Ranges) -> tuple[LoopNode, ...] | None:
+    """A tile of unknown size, one of its iterations after the other: the unrolled loops that end at `cut` become one plain loop around the body.
+
+    Each iteration then has its own registers, so their index in that loop becomes 0. None where the body is not of that form: only declared
+    buffers may carry values between its parts, and each must be indexed by the loop's variable alone in some dim.
+    """
+    inner = [n for n in _loops(body) if n.mark == "unroll" and cut in n.upper]
+    buffers = {n.tensor for n in body if isinstance(n, Declare)}
+    parts = [n for n in body if not isinstance(n, Declare)]
+    if not buffers or any(sum(1 for x in _loops((p,)) if x in inner) != 1 for p in parts):
+        return None
+    first = inner[0]
+    if any(n.lower != first.lower or n.upper != first.upper for n in inner):
+        return None
+    made = []
+    for p in parts:
+        out = _without(p, cut, first.var, buffers)
+        if out is None:
+            return None
+        made.append(out)
+    declares = tuple(n for n in body if isinstance(n, Declare))
+    moved = Loop(first.var, first.lower, first.upper, (*declares, *made), first.step, "", first.name, 0, first.range)
+    return peel_partial_tiles((moved,), ranges)
+
+
+def _loops(body: tuple[LoopNode, ...]) -> list[Loop]:
+    return [n for n in walk(body) if isinstance(n, Loop)]
+
+
+def _without(n: LoopNode, cut: Affine, name: str, buffers: set[str]) -> LoopNode | None:
+    """The node without its loop that ends at `cut`, whose variable becomes `name`, and the buffers' index in it 0; None where that fails."""
+    if isinstance(n, Loop):
+        body = [_without(x, cut, name, buffers) for x in n.body]
+        if any(x is None for x in body):
+            return None
+        if n.mark == "unroll" and cut in n.upper:
+            if len(body) != 1:
+                return None
+            return _renamed(body[0], n.var, name, buffers)
+        return replace(n, body=tuple(x for x in body if x is not None))
+    return n if isinstance(n, Instance) else None
+
+
+def _renamed(n: LoopNode | None, old: str, new: str, buffers: set[str]) -> LoopNode | None:
+    """The node with one variable renamed, and 0 in its place in the buffers' indices."""
+    if isinstance(n, Loop):
+        body = [_renamed(x, old, new, buffers) for x in n.body]
+        upper = tuple(u.substitute({old: new}) for u in n.upper)
+        return None if any(x is None for x in body) else replace(n, upper=upper, body=tuple(x for x in body if x is not None))
+    if not isinstance(n, Instance):
+        return None
+    ok = True
+
+    def turn(a: Access) -> Access:
+        nonlocal ok
+        if a.tensor not in buffers:
+            return substitute_access(a, {old: new})
+        indices = [x.substitute({old: 0}) if isinstance(x, Affine) else x for x in a.indices]
+        ok = ok and sum(1 for x in a.indices if isinstance(x, Affine) and old in x.names()) == 1
+        return Access(a.tensor, tuple(indices))
+
+    def visit(x: Expr) -> Expr | None:
+        if isinstance(x, Load):
+            return Load(turn(x.access), x.dtype)
+        return IndexValue(x.index.substitute({old: new}), x.dtype) if isinstance(x, IndexValue) else None
+
+    coords = tuple(c.substitute({old: new}) for c in n.coords)
+    made = Instance(n.statement, coords, turn(n.write), rewrite(n.expr, visit), n.reduction)
+    return made if ok else None
 
 
 def assume(n: LoopNode, cut: Affine, value: Affine | None) -> LoopNode:

@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from ..errors import ScheduleError
 from ..ir.affine import Affine, FloorDiv, affine, var
 from ..ir.expr import Access, Expr, Load, rewrite
 from ..ir.scop import Scop, Statement, Step
 from ..ir.tensor import Tensor
 from ..isl_ext import SET as _SET
+from ..poly.convert import from_pw_aff
 from ..poly.strides import element_strides, iterators_of, known_extent, match_iterators, stride
 from ..target import Target
 from . import rows
@@ -245,7 +247,36 @@ class _Plan:
 
     def member(self, name: str, it: str, size: int = 1, mark: str = "", only: Sequence[str] | None = None) -> Member:
         """A loop over blocks of `size` of a result iterator."""
-        return make_member(self.scop, name, {s: self.date(s, it) // size for s in (only or self.names())}, mark)
+        dates = {s: self.chunk_date(s, it, size) if it in self.u.reduced else self.date(s, it) // size for s in (only or self.names())}
+        return make_member(self.scop, name, dates, mark)
+
+    def chunk_date(self, stmt: str, it: str, size: int) -> Affine:
+        """The chunk of a reduced iterator in which a statement runs: what comes before U in the first, what comes after in the last."""
+        s, names = self.u.statement, self.names()
+        if stmt == s.name:
+            return var(it) // size
+        if names.index(stmt) < names.index(s.name):
+            return affine(0)
+        pieces = from_pw_aff(s.domain.dim_max(s.iters.index(it)), s.iters)
+        if len(pieces) != 1:
+            raise ScheduleError(f"contract: the range of {it} is no single expression")
+        last = pieces[0][1]
+        return last // size if last.is_const else (last + 1) // size  # an empty reduction has a last chunk too
+
+    def chunk(self) -> dict[str, int]:
+        """A piece of the reduction whose vector panel stays in cache, where that of all of it does not or has no known size."""
+        u = self.u
+        order = reduction_order(u)
+        step = self.tile[u.vector] * _itemsize(self.scop, u)
+        if not order or u.coupled or prod(u.extents[i] for i in order) * step <= self.target.l2 // 2:
+            return {}
+        i, *rest = order
+        inner = prod(u.extents[k] for k in rest)
+        if inner * step > self.target.l2 // 2:
+            return {}
+        block = max(1, _block(u, i))
+        size = max(1, self.target.l2 // 8 // (step * inner * block)) * block
+        return {i: size} if size < u.extents[i] else {}
 
     def order(self) -> tuple[list[tuple[str, str, int]], str, str]:
         """The loops above the register tile: (loop name, iterator, block size), and the loops at which operands are packed."""
@@ -258,6 +289,8 @@ class _Plan:
         # a result iterator of the broadcast operand alone, outside the tile, belongs to the rows: it moves inside the vector loop
         inside = [x for x in outer if not any(x[1] in iterators_of(a.access, u.statement) for a in u.vector_loads)]
         batch = [x for x in outer if x not in inside]
+        chunk = [(f"c{i}", i, n) for i, n in self.chunk().items()]
+        batch += chunk
         block = self.row_block(tiled, [x[1] for x in inside])
         blocked = [(f"b{i}", i, n) for i, n in block.items()]
         if self.vector_first():
@@ -276,7 +309,7 @@ class _Plan:
         total = 0
         for x in loads_:
             its = [i for i in iterators_of(x.access, self.u.statement) if i not in batch]
-            cells = prod((sizes or {}).get(i, min(self.u.extents[i], 4096)) for i in its)
+            cells = prod({**self.chunk(), **(sizes or {})}.get(i, min(self.u.extents[i], 4096)) for i in its)
             total += min(cells, prod(known_extent(e) for e in self.scop.tensor(x.access.tensor).shape)) * x.dtype.bytes
         return total
 
@@ -303,8 +336,9 @@ class _Plan:
                 point = [*self.reduction_loops(), *point]
             parts.append(loops(point, Leaf((name,))))
         if self.target.threads > 1 and above:
-            first = next((q for q, (_, i, _) in enumerate(self.order()[0]) if u.extents[i] > 1), 0)
-            above[first] = replace(above[first], mark="parallel")
+            first = next((q for q, (_, i, _) in enumerate(self.order()[0]) if i in u.results and u.extents[i] > 1), None)
+            if first is not None:
+                above[first] = replace(above[first], mark="parallel")
         return loops(above, sequence(parts))
 
     def points(self, stmt: str) -> list[Member]:
@@ -347,8 +381,10 @@ class _Plan:
         a = next((x.access for x in s.loads() if x.access.tensor == loads_[0].access.tensor), None)
         if a is None or scop.tensor(a.tensor).role == "constant" or not self.pack_pays(scop, a, vector):
             return scop
-        rank = len(a.indices)
-        return _packed(scop, self, a, at, rank, vector)
+        try:
+            return _packed(scop, self, a, at, len(a.indices), vector)
+        except ScheduleError:  # no constant box below that loop: read the operand where it lies
+            return scop
 
     def pack_pays(self, scop: Scop, a: Access, vector: bool) -> bool:
         """Whether the panel is read at least four times, and direct reads would be strided or collide in the cache's sets."""

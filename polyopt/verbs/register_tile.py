@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from ..errors import ScheduleError
 from ..target import Target
 
 LOAD_PORTS = 2
@@ -30,16 +31,16 @@ class Dim:
 def choose_tile(vector: Dim, others: Sequence[Dim], target: Target, lanes: int, block: int = 0, taps: int = 1) -> dict[str, int]:
     """The tile size of each result iterator (in elements; the vector iterator's is a multiple of `lanes`).
 
-    `block`: the results are stored in blocks of this many elements along the vector; a tile then covers whole blocks or a whole part of one.
+    `block`: the results are stored in blocks of this many elements along the vector; a tile then covers whole blocks or a whole part of one
+    (of one block, where vectors and blocks do not divide each other).
     `taps`: steps of the reduction that are written out, so that neighbouring results share loads (a window that slides along a vector operand).
     """
     registers = target.isa.registers
     best: tuple[float, int, dict[str, int]] | None = None
     strips = -(-vector.extent // lanes)
     inner = [d for d in reversed(others) if d.tileable and d.extent > 1][:2]
-    for q in range(1, min(4, strips) + 1):
-        if block and (q * lanes) % block and block % (q * lanes):
-            continue
+    widths = {q: q * lanes for q in range(1, min(4, strips) + 1) if not block or (q * lanes) % block == 0 or block % (q * lanes) == 0}
+    for q, width in (widths or {-(-block // lanes): block}).items():
         limit = (registers - 1 - q) // q if registers > 2 * q else 1
         for tile in _tiles(inner, limit):
             p = prod(tile.values())
@@ -49,8 +50,9 @@ def choose_tile(vector: Dim, others: Sequence[Dim], target: Target, lanes: int, 
             cost = _cycles(vector, inner, tile, q, strips, target, taps)
             key = (round(cost, 6), -p * q)
             if best is None or key < (best[0], best[1]):
-                best = (key[0], key[1], {vector.name: q * lanes, **tile})
-    assert best is not None
+                best = (key[0], key[1], {vector.name: width, **tile})
+    if best is None:
+        raise ScheduleError(f"contract: no register tile along {vector.name} suits blocks of {block}")
     return best[2]
 
 
