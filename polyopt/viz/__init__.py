@@ -34,10 +34,10 @@ from .bare import bare_scop
 from .domains import domain
 from .footprints import footprint
 from .graphs import graph, plan
+from .loops import is_tile_loop, members_around
 from .mosaic import tiles
 from .notebook import register, running_shell
 from .paths import animation, order
-from .tiling import is_tile_loop, members_around
 from .trees import nest_tree, tree
 from .violations import violation
 

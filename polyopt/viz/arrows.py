@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from ..errors import UserError
 from ..ir.scop import Dependences, Scop
 from ..poly.deps import compute_dependences
+from .bare import seen_in
 from .domains import draw_points, lattice, statement_handles
 from .figure import GREY, KINDS, Picture, draw_arrows, legend_right, titled
 from .place import Plane, make_plane
@@ -35,12 +36,14 @@ def dependences(
     axes: Sequence[str] | None = None,
     at: Mapping[str, int] | None = None,
     direct: bool | None = None,
+    space: str = "iterations",
 ) -> Picture:
     """The dependences of a Scop as arrows. `kinds`: some of flow, anti, output, reduction (all where None); `direct`: leave out pairs that follow
     from two others (True), draw all (False); None: leave them out for reductions, whose updates all depend on each other."""
     wanted = check_kinds(kinds)
+    scop = seen_in(scop, space)
     deps = dependences_of(scop)
-    values = choose_params(scop, params)
+    values = choose_params(scop, params, (6, 5, 8, 10, 12, 16, 4, 3, 2, 1, 24, 32, 64))
     chosen = axes if axes is not None else moving_axes(scop, deps, values, at)
     plane = make_plane(scop, values, None, chosen, at)
     arrows = {k: collect(plane, getattr(deps, k), values, direct if direct is not None else k == "reduction") for k in wanted}
@@ -50,6 +53,8 @@ def dependences(
     fig, ax = lattice(plane, titled(scop.name, values, note))
     for kind, (a, b, _, _) in shown.items():
         draw_kind(ax, kind, a, b)
+    if any(is_far(a, b).any() for a, b, _, _ in shown.values()):  # room for the bent ones
+        ax.set_xlim(ax.get_xlim()[0] - 0.38, ax.get_xlim()[1])
     draw_points(ax, plane, fig, GREY if len(plane.found) == 1 else None)
     handles = statement_handles(scop, plane, GREY if len(plane.found) == 1 else None)
     legend_right(ax, [*handles, *(kind_handle(k, n, total) for k, (_, _, n, total) in shown.items())])
@@ -115,10 +120,15 @@ def moving_axes(
 def draw_kind(ax: Axes, kind: str, a: Array, b: Array) -> None:
     """Arrows of one kind; those that would run through other points are bent. The gids are `<kind>` and `<kind>:bent`."""
     colour, style = KINDS[kind]
-    d = np.rint(np.abs(b - a)).astype(int)
-    far = np.gcd(d[:, 0], d[:, 1]) > 1
+    far = is_far(a, b)
     draw_arrows(ax, a[~far], b[~far], colour, style, kind, bend=BENDS[kind])
     draw_arrows(ax, a[far], b[far], colour, style, f"{kind}:bent", bend=BENDS[kind] or 0.16)
+
+
+def is_far(a: Array, b: Array) -> Array:
+    """Which straight arrows would run through other points."""
+    d = np.rint(np.abs(b - a)).astype(int)
+    return np.asarray(np.gcd(d[:, 0], d[:, 1]) > 1)
 
 
 def kind_handle(kind: str, drawn: int, total: int) -> Line2D:

@@ -1,9 +1,12 @@
-"""A Scop around isl objects that come without one, so that a domain or dependences alone can be drawn.
+"""Scops made to be looked at: around isl objects that come without one, and in the coordinates of a schedule's loops.
 
-Takes a set, a union set or `Dependences`; gives a Scop with one statement for each tuple name, without accesses, all at one date.
+Takes a set, a union set, `Dependences` or a Scop; gives a Scop whose domains and dependences are those to be drawn. Nothing compiles it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import islpy as isl
 
@@ -11,7 +14,10 @@ from ..errors import UserError
 from ..ir.dtype import f32
 from ..ir.expr import Access, Const
 from ..ir.scop import Dependences, Scop, Statement
-from ..isl_ext import PARAM, dim_names, param_space, sets_of
+from ..isl_ext import IN, OUT, PARAM, dim_names, maps_of, param_space, sets_of, union_maps
+from ..poly.deps import compute_dependences
+from ..verbs.tree import Member, read_tree
+from .loops import is_tile_loop, members_around
 
 
 def bare_scop(value: isl.Set | isl.UnionSet | Dependences) -> Scop:
@@ -47,3 +53,38 @@ def _iters(s: isl.Set) -> tuple[str, ...]:
             n += "'"
         names.append(n)
     return tuple(names)
+
+
+# ---- the coordinates of the schedule
+def seen_in(scop: Scop, space: str) -> Scop:
+    """The Scop itself in space "iterations"; in "schedule", with the loops of its schedule as iterators. Raises UserError for another word."""
+    if space not in ("iterations", "schedule"):
+        raise UserError(f"space is {space!r}; it must be iterations or schedule")
+    return scop if space == "iterations" else in_schedule_space(scop)
+
+
+def in_schedule_space(scop: Scop) -> Scop:
+    """Each instance at the dates of the loops around it, tile loops left out: what a skew or an interchange has done becomes visible."""
+    maps = {s: _loop_map(scop.statement(s), around) for s, around in members_around(read_tree(scop.schedule))}
+    move = union_maps(list(maps.values()), scop.params)
+    deps = scop.dependences if scop.dependences is not None else compute_dependences(scop).dependences
+    assert deps is not None
+    moved = Dependences(*(x.apply_domain(move).apply_range(move) for x in (deps.flow, deps.anti, deps.output, deps.reduction)))
+    statements = [replace(scop.statement(s), domain=m.range(), iters=dim_names(m, OUT)) for s, m in maps.items()]
+    schedule = isl.Schedule.from_domain(isl.UnionSet.from_set(statements[0].domain))
+    for s in statements[1:]:
+        schedule = schedule.sequence(isl.Schedule.from_domain(isl.UnionSet.from_set(s.domain)))
+    return replace(scop, name=f"{scop.name} in the loops of its schedule", statements=tuple(statements), schedule=schedule, dependences=moved)
+
+
+def _loop_map(s: Statement, around: Sequence[Member]) -> isl.Map:
+    """Instance → its dates in the loops that are no tile loops, named like them."""
+    out = isl.Map.from_domain(s.domain)
+    members = [m for m in around if not is_tile_loop(m, s.name)]
+    for m in members:
+        one = next(x for x in maps_of(isl.UnionMap.from_union_pw_aff(m.upa)) if x.get_tuple_name(IN) == s.name)
+        out = out.flat_range_product(one.intersect_domain(s.domain).reset_tuple_id(OUT))
+    out = out.set_tuple_name(OUT, s.name)
+    for k, m in enumerate(members):
+        out = out.set_dim_name(OUT, k, m.name)
+    return out

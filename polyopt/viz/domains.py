@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from ..ir.expr import Load
 from ..ir.scop import Scop, Statement
 from ..ir.text import update_text
+from .bare import seen_in
 from .figure import GREY, MARKERS, STATEMENTS, WIDTH, Picture, draw_dots, lattice_axes, lattice_size, legend_right, marker_size, new_picture, titled
 from .place import Plane, make_plane
 from .points import choose_params
@@ -29,9 +30,11 @@ def domain(
     params: Mapping[str, int] | None = None,
     axes: Sequence[str] | None = None,
     at: Mapping[str, int] | None = None,
+    space: str = "iterations",
 ) -> Picture:
     """The iteration domain of a statement, or of all. `params`: sizes (chosen where left open); `axes`: one to three iterators, outermost loops
     where None; `at={"j": 0}` shows a slice. Raises UserError for names that do not exist and for more points than a picture holds."""
+    scop = seen_in(scop, space)
     values = choose_params(scop, params)
     names = [statement] if statement is not None else None
     plane = make_plane(scop, values, names, axes, at, most=3)
@@ -57,9 +60,10 @@ def lattice(plane: Plane, title: str) -> tuple[Picture, Axes]:
     lattice_axes(ax, title, plane.axes[0], plane.axes[1] if len(plane.axes) > 1 else None)
     ax.set_xlim(lo[0] - 0.6, hi[0] + 0.6)
     ax.set_ylim(lo[1] - 0.6, hi[1] + 0.6)
-    for k, axis in enumerate((ax.xaxis, ax.yaxis)[: len(plane.axes)]):
-        axis.set_major_formatter(partial(_tick, plane, plane.axes[k]))
-    ax.set_aspect("equal" if equal and len(plane.axes) > 1 else "auto")
+    lines: tuple[Any, ...] = (ax.xaxis, ax.yaxis)
+    for line, name in zip(lines, plane.axes):
+        line.set_major_formatter(partial(_tick, plane, name))
+    ax.set_aspect("equal" if equal else "auto")
     return fig, ax
 
 
@@ -78,7 +82,7 @@ def _tick(plane: Plane, axis: str, value: float, _: int) -> str:
 def draw_points(ax: Axes, plane: Plane, fig: Picture, colour: str | None = None, size: float | None = None) -> None:
     """The instances of each statement, one line of markers a statement, its gid `points:<statement>`."""
     lo, hi = np.array([ax.get_xlim(), ax.get_ylim()]).T
-    area = size or marker_size(hi[0] - lo[0], hi[1] - lo[1] if len(plane.axes) > 1 else 1, *fig.get_size_inches())
+    area = size or marker_size(hi[0] - lo[0], hi[1] - lo[1], *fig.get_size_inches())
     for k, s in enumerate(plane.found):
         spots = plane.spots(s)
         face = colour or STATEMENTS[k % len(STATEMENTS)]

@@ -33,11 +33,11 @@ GREY, LIGHT = "#8A8A8A", "#DDDDDD"
 STATEMENTS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, YELLOW, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 TILES = (SKY, ORANGE, GREEN, YELLOW, BLUE, PURPLE, RED, GREY)
-KINDS: Mapping[str, tuple[str, str]] = {  # colour and line style of each kind of dependence
+KINDS: Mapping[str, tuple[str, Any]] = {  # colour and line style of each kind of dependence
     "flow": (BLUE, "solid"),
-    "anti": (RED, (0, (4, 2))),  # type: ignore[dict-item]
-    "output": (GREEN, (0, (1, 1.2))),  # type: ignore[dict-item]
-    "reduction": (PURPLE, (0, (5, 1.5, 1, 1.5))),  # type: ignore[dict-item]
+    "anti": (RED, (0, (4, 2))),
+    "output": (GREEN, (0, (1, 1.2))),
+    "reduction": (PURPLE, (0, (5, 1.5, 1, 1.5))),
 }
 WIDTH = 8.0  # inches: the width of a notebook's output
 DPI = 110
@@ -50,7 +50,7 @@ class Picture(Figure):
         return {"image/png": self.png(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
-        title = self.get_suptitle() or next((a.get_title() for a in self.axes if a.get_title()), "")
+        title = self.get_suptitle() or next((a.get_title(loc="left") for a in self.axes), "")
         return f"<picture: {title}>"
 
     def png(self) -> bytes:

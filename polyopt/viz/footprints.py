@@ -23,8 +23,8 @@ from ..isl_ext import IN, OUT, maps_of
 from ..poly.access import access_map
 from ..verbs.tree import Member, read_tree
 from .figure import LIGHT, RED, Picture, lattice_axes, lattice_size, legend_right, new_picture, shades, titled
+from .loops import members_around
 from .points import choose_params, distinct_rows, map_pairs
-from .tiling import members_around
 
 Array = np.ndarray[Any, Any]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Polygon
 
@@ -139,8 +140,7 @@ def _draw_tiles(ax: Axes, spots: Mapping[Tile, Array], face: Mapping[Tile, Any])
 
 
 def _rgb(colour: Any) -> tuple[float, float, float]:
-    r, g, b = Patch(facecolor=colour).get_facecolor()[:3]
-    return float(r), float(g), float(b)
+    return to_rgb(colour)
 
 
 def outline(points: Array, margin: float = 0.36) -> Array:
@@ -180,7 +180,7 @@ def _turn(a: Array, b: Array, c: Array) -> float:
 
 def _draw_points(ax: Axes, plane: Plane, tiling: Tiling, face: Mapping[Tile, Any], fig: Picture) -> None:
     lo, hi = np.array([ax.get_xlim(), ax.get_ylim()]).T
-    area = 0.55 * marker_size(hi[0] - lo[0], hi[1] - lo[1] if len(plane.axes) > 1 else 1, *fig.get_size_inches())
+    area = 0.55 * marker_size(hi[0] - lo[0], hi[1] - lo[1], *fig.get_size_inches())
     for k, (s, rows) in enumerate(tiling.of.items()):
         points = plane.found[s].points
         keep = plane.shown(s, points)
@@ -213,8 +213,8 @@ def _draw_needs(ax: Axes, tiling: Tiling, centres: Mapping[Tile, Array]) -> None
     for pairs, colour, gid, bend in ((direct, BLACK, "needs", 0.0), (inside, RED, "cycle", 0.12)):
         ordered = sorted(pairs)
         if ordered and len(ordered) <= 400:
-            a, b = (np.array([centres[p[k]] for p in ordered]) for k in (0, 1))
-            draw_arrows(ax, a, b, colour, "solid", gid, bend=bend, width=1.3, gap=0.55)
+            starts, ends = (np.array([centres[p[k]] for p in ordered]) for k in (0, 1))
+            draw_arrows(ax, starts, ends, colour, "solid", gid, bend=bend, width=1.3, gap=0.55)
 
 
 def _label_tiles(ax: Axes, tiling: Tiling, centres: Mapping[Tile, Array], face: Mapping[Tile, Any]) -> None:
@@ -229,7 +229,7 @@ def _label_tiles(ax: Axes, tiling: Tiling, centres: Mapping[Tile, Array], face: 
         if len(waves) == 1 and min(waves) >= 0:
             colour = face[by_place[place]]
             box = {"boxstyle": "circle,pad=0.18", "facecolor": colour, "edgecolor": "white", "linewidth": 0.8}
-            ax.text(*place[:2], str(min(waves)), fontsize=8, ha="center", va="center", color=ink_on(colour), zorder=5, bbox=box)
+            ax.text(place[0], place[1], str(min(waves)), fontsize=8, ha="center", va="center", color=ink_on(colour), zorder=5, bbox=box)
 
 
 def _handles(tiling: Tiling, face: Mapping[Tile, Any], colour: str, arrows: bool) -> list[Any]:

@@ -1,7 +1,8 @@
 """Where statement instances stand in a picture: two (or three) loops as axes, the other dims projected away or held fixed.
 
 Takes a Scop, statements and axes; gives a `Plane`. A statement without a loop that is an axis stands one step before or after that loop's range, as
-it does in the code; statements that share all axes stand a little beside each other, in textual order.
+it does in the code; statements that share all axes stand a little beside each other, in textual order. With
+one axis each statement has a row of its own, the first on top.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class Plane:
                 column = points[:, iters.index(axis)].astype(float)
             else:
                 column = np.full(len(points), self.outside[statement, axis])
-            columns.append(column + self.aside[statement] if k == 0 else column)
+            columns.append(column + self.aside[statement] if k == 0 and len(self.axes) > 1 else column)
         if len(columns) == 1:
-            columns.append(np.zeros(len(points)))
+            columns.append(np.full(len(points), -float(list(self.found).index(statement))))
         return np.column_stack(columns)
 
     def spots(self, statement: str) -> Array:

@@ -7,7 +7,7 @@ cycle have no wave.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,10 @@ import numpy as np
 from ..errors import UserError
 from ..ir.scop import Scop
 from ..isl_ext import IN, maps_of, sets_of
-from ..poly.order import compute_dates
 from ..verbs.tile import tile_schedule
-from ..verbs.tree import Leaf, Member, Seq, Tree, read_tree
+from ..verbs.tree import Member, read_tree
 from .arrows import dependences_of
+from .loops import is_tile_loop, members_around
 from .place import Plane
 from .points import map_pairs, pairs_between
 
@@ -63,23 +63,6 @@ def find_tiling(scop: Scop, plane: Plane, params: Mapping[str, int], sizes: Mapp
     tiles = sorted({tuple(row) for rows in of.values() for row in np.unique(rows, axis=0).tolist()})
     waves = compute_waves(tiles, needs)
     return Tiling(loops, of, needs, waves, _on_cycles({t for t in tiles if waves[t] < 0}, needs))
-
-
-def members_around(tree: Tree, above: tuple[Member, ...] = ()) -> Iterator[tuple[str, tuple[Member, ...]]]:
-    """Each statement with the loops around it, outermost first."""
-    if isinstance(tree, Leaf):
-        yield from ((s, above) for s in tree.statements)
-    elif isinstance(tree, Seq):
-        for p in tree.parts:
-            yield from members_around(p, above)
-    else:
-        yield from members_around(tree.body, (*above, tree.member))
-
-
-def is_tile_loop(m: Member, statement: str) -> bool:
-    """Whether a loop runs over blocks: its date for the statement is made with a floor. Strips of vector lanes are none."""
-    dates = compute_dates(isl.UnionMap.from_union_pw_aff(m.upa)).get(statement, [])
-    return any(aff.dim(isl.dim_type.div) > 0 for d in dates for _, aff in d.get_pieces())
 
 
 def _tile_map(scop: Scop, statement: str, members: list[Member]) -> isl.Map:

@@ -69,7 +69,7 @@ def _draw_witness(plane: Plane, ax: Axes, w: Violation) -> None:
             label, where[0], xytext=(14, 26 * dy), textcoords="offset points", fontsize=9, color=RED, zorder=7, va="center",
             bbox={"facecolor": "white", "edgecolor": RED, "boxstyle": "round,pad=0.25", "linewidth": 0.8},
         )  # fmt: skip
-    draw_arrows(ax, *ends, RED, "solid", "witness", width=2.4, gap=0.2)
+    draw_arrows(ax, ends[0], ends[1], RED, "solid", "witness", width=2.4, gap=0.2)
 
 
 def _height(plane: Plane, instance: tuple[str, tuple[int, ...]]) -> float:
