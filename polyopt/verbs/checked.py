@@ -1,20 +1,23 @@
 """How a verb ends: the new schedule is checked against the dependences, recorded and labelled.
 
 Takes the scop before and the schedule after; gives the scop after or raises IllegalSchedule. A schedule that only reorders an associative
-reduction is legal and labelled *reassociates*.
+reduction is legal and labelled *reassociates*. Marks that stand in the tree are promises: they must hold in the new order too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import islpy as isl
 
+from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from ..isl_ext import IN, OperationBudget, max_operations
 from ..poly.deps import BUDGET, compute_dependences
-from ..poly.legality import check_schedule, find_violation
+from ..poly.legality import check_parallel, check_schedule, check_vectorizable, find_vector_violation, find_violation, is_strip
+from .tree import band_node, chains, read_tree
 
 
 def with_dependences(scop: Scop) -> Scop:
@@ -22,11 +25,33 @@ def with_dependences(scop: Scop) -> Scop:
     return scop if scop.dependences is not None else compute_dependences(scop)
 
 
-def checked(scop: Scop, schedule: isl.Schedule, step: Step, *, reassociate: bool = True) -> Scop:
-    """The scop under the new schedule. Raises IllegalSchedule with a witness where a dependence would break."""
+def checked(scop: Scop, schedule: isl.Schedule, step: Step, *, reassociate: bool = True, marks: bool = True) -> Scop:
+    """The scop under the new schedule. Raises IllegalSchedule with a witness where a dependence would break.
+
+    marks: also where a loop's mark no longer holds (recipes look after their marks themselves).
+    """
     scop = with_dependences(scop)
     check_schedule(scop, schedule, str(step), reassociate=reassociate)
-    return labelled(scop.with_schedule(schedule, step), lambda: find_violation(scop, schedule, False))
+    out = labelled(scop.with_schedule(schedule, step), lambda: find_violation(scop, schedule, False))
+    return check_marks(out, step) if marks else out
+
+
+def check_marks(scop: Scop, step: Step) -> Scop:
+    """The scop, labelled, if all its parallel, bound and vector loops may run so. Raises ScheduleError or IllegalSchedule."""
+    for c in chains(read_tree(scop.schedule)):
+        for m in c.members:
+            if m.mark in ("", "unroll"):
+                continue
+            node = band_node(scop.schedule, c, m.name)
+            if not m.mark.startswith("vector"):
+                check_parallel(scop, node, 0, str(step))
+                continue
+            lanes = int(m.mark.partition(":")[2])
+            if not is_strip(node, lanes):
+                raise ScheduleError(f"{step}: the vector loop {m.name} would run more than its {lanes} lanes; vectorize last")
+            check_vectorizable(scop, node, 0, str(step), reassociate=True)
+            scop = labelled(scop, partial(find_vector_violation, scop, node, 0, False))
+    return scop
 
 
 def labelled(scop: Scop, find: Callable[[], tuple[str, isl.Map] | None]) -> Scop:

@@ -31,6 +31,8 @@ from .promote import iterator_ranges, make_member, promote
 from .register_tile import Dim, choose_tile
 from .tree import Leaf, Member, Seq, Tree, loops, only_statements, read_tree, rewrite_schedule, sequence, statements_below
 
+UNKNOWN = 1 << 20  # stands for the extent of an iterator whose range depends on parameters
+
 
 @dataclass(frozen=True)
 class Update:
@@ -59,7 +61,7 @@ def find_update(scop: Scop, target: Target) -> Update | None:
     if not results or any(not a.is_affine for a in (s.write, *s.reads())):
         return None
     ranges = iterator_ranges(s)
-    extents = {i: (hi - lo + 1 if lo is not None and hi is not None else 1 << 20) for i, (lo, hi) in ranges.items()}
+    extents = {i: (hi - lo + 1 if lo is not None and hi is not None else UNKNOWN) for i, (lo, hi) in ranges.items()}
     candidates = [i for i in results if stride(s.write, c, i) == 1 and extents[i] > 1]
     for v in candidates:
         vector_loads = tuple(x for x in s.loads() if v in iterators_of(x.access, s))
@@ -107,7 +109,7 @@ def apply(scop: Scop, u: Update, target: Target) -> Scop:
     tile = _tile(scop, u, target, lanes)
     plan = _Plan(scop, u, tile, lanes, target)
     step = Step("contract", (u.statement.name,), tuple(sorted(tile.items())))
-    out = rows.drop_illegal_marks(checked(scop, rewrite_schedule(scop, plan.tree()), step))
+    out = rows.drop_illegal_marks(checked(scop, rewrite_schedule(scop, plan.tree()), step, marks=False))
     return plan.promote_all(out)
 
 
@@ -147,7 +149,7 @@ def pack_constants(scop: Scop, u: Update, target: Target, lanes: int) -> Scop:
         others = [x for x in scop.statements if x is not s and any(a.tensor == t.name for a in x.reads())]
         sizes = {i: u.extents[i] for i in its}
         simple = all(_is_plain(x) for x in load.access.affine_indices())
-        if t.role != "constant" or t.source is not None or others or not simple or prod(sizes.values()) < 2 or 1 << 20 in sizes.values():
+        if t.role != "constant" or t.source is not None or others or not simple or prod(sizes.values()) < 2 or UNKNOWN in sizes.values():
             continue
         if u.vector not in its:
             continue
@@ -257,26 +259,39 @@ class _Plan:
             return var(it) // size
         if names.index(stmt) < names.index(s.name):
             return affine(0)
-        pieces = from_pw_aff(s.domain.dim_max(s.iters.index(it)), s.iters)
+        pieces = from_pw_aff(s.domain.dim_max(s.iters.index(it)), ())
         if len(pieces) != 1:
             raise ScheduleError(f"contract: the range of {it} is no single expression")
         last = pieces[0][1]
         return last // size if last.is_const else (last + 1) // size  # an empty reduction has a last chunk too
 
     def chunk(self) -> dict[str, int]:
-        """A piece of the reduction whose vector panel stays in cache, where that of all of it does not or has no known size."""
-        u = self.u
+        """A piece of the reduction, where that of all of it has no known size, or a vector panel of it does not stay in cache.
+
+        Operands that are packed at run time want short panels: the block of rows that fits in L2 is then tall, and the panels are packed less often.
+        """
+        u, l2 = self.u, self.target.l2
         order = reduction_order(u)
         step = self.tile[u.vector] * _itemsize(self.scop, u)
-        if not order or u.coupled or prod(u.extents[i] for i in order) * step <= self.target.l2 // 2:
+        if not order or u.coupled:
             return {}
         i, *rest = order
-        inner = prod(u.extents[k] for k in rest)
-        if inner * step > self.target.l2 // 2:
+        inner, block = prod(u.extents[k] for k in rest), max(1, _block(u, order[0]))
+        total = inner * u.extents[i] * step
+        runtime = len(u.vector_loads) == 1 and self.scop.tensor(u.vector_loads[0].access.tensor).role != "constant"
+        limit, aim = (l2 // 12, l2 // 24) if runtime else (l2 // 2, l2 // 8)
+        if total <= limit or inner * step > l2 // 2:
             return {}
-        block = max(1, _block(u, i))
-        size = max(1, self.target.l2 // 8 // (step * inner * block)) * block
+        pieces = -(-total // aim)
+        size = -(-u.extents[i] // (pieces * block)) * block if u.extents[i] < UNKNOWN else max(1, aim // (step * inner * block)) * block
         return {i: size} if size < u.extents[i] else {}
+
+    def panels_at(self, chunk: str, v_loop: str) -> str:
+        """Where the vector operand is packed: for all its tiles at once where they fit in a quarter of L3, else tile by tile."""
+        u = self.u
+        if not chunk or u.extents[u.vector] >= UNKNOWN:
+            return v_loop
+        return chunk if self.bytes_of(u.vector_loads) <= self.target.l3 // 4 else v_loop
 
     def order(self) -> tuple[list[tuple[str, str, int]], str, str]:
         """The loops above the register tile: (loop name, iterator, block size), and the loops at which operands are packed."""
@@ -294,7 +309,8 @@ class _Plan:
         block = self.row_block(tiled, [x[1] for x in inside])
         blocked = [(f"b{i}", i, n) for i, n in block.items()]
         if self.vector_first():
-            return [*batch, *blocked, v_loop, *inside, *row_loops], (blocked or batch or [("", "", 0)])[-1][0], v_loop[0]
+            at = self.panels_at(chunk[0][0] if chunk else "", v_loop[0])
+            return [*batch, *blocked, v_loop, *inside, *row_loops], (blocked or batch or [("", "", 0)])[-1][0], at
         return [*batch, *inside, *blocked, *row_loops, v_loop], "", v_loop[0]
 
     def vector_first(self) -> bool:
@@ -413,7 +429,9 @@ def _packed(scop: Scop, plan: _Plan, a: Access, at: str, rank: int, vector: bool
     owner = [next((i for i in u.results + u.reduced if i in x.names()), "") for x in a.affine_indices()]
     if vector:
         last = owner.index(u.vector) if u.vector in owner else rank - 1
-        layout = [*(d for q, d in enumerate(dims) if q != last), dims[last]]
+        width = plan.tile[u.vector]
+        rest = [d for q, d in enumerate(dims) if q != last]
+        layout = [*rest, dims[last]] if at == f"t{u.vector}" else [dims[last] // width, *rest, dims[last] % width]
     else:
         row = next((q for q, i in enumerate(owner) if i in plan.tile), None)
         if row is None:

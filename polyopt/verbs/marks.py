@@ -15,8 +15,8 @@ import islpy as isl
 
 from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
-from ..poly.legality import check_parallel, check_vectorizable, find_vector_violation
-from .checked import checked, labelled, with_dependences
+from ..poly.legality import check_parallel
+from .checked import checked, with_dependences
 from .tile import tile_member
 from .tree import band_node, find_chain, fresh_name, with_members
 
@@ -53,11 +53,7 @@ def vectorize(scop: Scop, loop: str, lanes: int, *, of: str | None = None) -> Sc
     Raises ScheduleError for a bad width, IllegalSchedule where iterations of one strip depend on each other.
     """
     step = Step("vectorize", (loop, lanes), (("of", of),) if of else ())
-    scop = with_dependences(scop)
-    out = checked(scop, strip_schedule(scop, "vectorize", loop, lanes, f"vector:{lanes}", of), step)
-    node = band_node(out.schedule, find_chain(out, "vectorize", [loop], of), loop)
-    check_vectorizable(out, node, 0, str(step), reassociate=True)
-    return labelled(out, lambda: find_vector_violation(out, node, 0, False))
+    return checked(scop, strip_schedule(scop, "vectorize", loop, lanes, f"vector:{lanes}", of), step)
 
 
 def unroll(scop: Scop, loop: str, factor: int | None = None, *, of: str | None = None) -> Scop:

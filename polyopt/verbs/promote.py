@@ -168,6 +168,9 @@ def promote(
         raise ScheduleError("promote: name the loop below which the buffer lives with at=…")
     chain = find_chain(scop, "promote", [at], of)
     above = _members_above(scop, chain, chain.index(at) + 1)
+    lanes_above = next((m.name for m in above if m.mark.startswith("vector")), None)
+    if lanes_above is not None:
+        raise ScheduleError(f"promote: the lanes of the vector loop {lanes_above} would share the buffer; promote first, then vectorize")
     _, below = split_inside(scop, chain, chain.index(at) + 1)
     used = [n for n in statements_below(below) if any(a.tensor == tensor for s in [scop.statement(n)] for a in (s.write, *s.reads()))]
     box = footprint_box(scop, tensor, used, above)
