@@ -93,7 +93,7 @@ def test_many_points_are_quick() -> None:
 
 
 def test_too_many_points_and_unbounded_sets_are_refused() -> None:
-    with pytest.raises(UserError, match="more than 400000 points.*smaller params="):
+    with pytest.raises(UserError, match=r"more than 400000 points.*smaller params="):
         set_points(read_set("{ S[i, j] : 0 <= i, j < 10000 }"))
     with pytest.raises(UserError, match="unbounded"):
         set_points(read_set("{ S[i] : 0 <= i }"))

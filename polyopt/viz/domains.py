@@ -60,8 +60,7 @@ def lattice(plane: Plane, title: str) -> tuple[Picture, Axes]:
     lattice_axes(ax, title, plane.axes[0], plane.axes[1] if len(plane.axes) > 1 else None)
     ax.set_xlim(lo[0] - 0.6, hi[0] + 0.6)
     ax.set_ylim(lo[1] - 0.6, hi[1] + 0.6)
-    lines: tuple[Any, ...] = (ax.xaxis, ax.yaxis)
-    for line, name in zip(lines, plane.axes):
+    for line, name in zip((ax.xaxis, ax.yaxis), plane.axes):
         line.set_major_formatter(partial(_tick, plane, name))
     ax.set_aspect("equal" if equal else "auto")
     return fig, ax
@@ -69,8 +68,8 @@ def lattice(plane: Plane, title: str) -> tuple[Picture, Axes]:
 
 def _tick(plane: Plane, axis: str, value: float, _: int) -> str:
     """A tick's label: the iterator's value, or where the statements without that iterator stand."""
-    for (_, name), where in plane.outside.items():
-        if name == axis and where == value:
+    for place, where in plane.outside.items():
+        if place[1] == axis and where == value:
             having = [t for t in plane.found if axis in plane.found[t].iters and len(plane.found[t].points)]
             least = min((plane.found[t].column(axis).min() for t in having), default=0)
             most = max((plane.found[t].column(axis).max() for t in having), default=0)

@@ -68,6 +68,9 @@ def animation(
     path is given.
 
     Raises UserError for another suffix, OutputError for a file that cannot be written."""
+    target = Path(to) if to is not None else None
+    if target is not None and target.suffix not in (".gif", ".html"):
+        raise UserError(f"animation: {target.name} must end in .gif or .html")
     values, plane, places, _ = _path(scop, params, statement, axes, at)
     fig, ax = lattice(plane, titled(f"order of {scop.name}", values, plane.note()))
     draw_dots(ax, places, _area(ax, fig), LIGHT, "o", "waiting")
@@ -84,13 +87,10 @@ def animation(
 
     frames = -(-(len(places) - 1) // stride) + 1
     film = FuncAnimation(fig, frame, frames=frames, interval=interval, blit=False, repeat=True)
-    return _write(film, to, interval)
+    return _write(film, target, interval)
 
 
-def _write(film: FuncAnimation, to: str | Path | None, interval: int) -> str:
-    target = Path(to) if to is not None else None
-    if target is not None and target.suffix not in (".gif", ".html"):
-        raise UserError(f"animation: {target.name} must end in .gif or .html")
+def _write(film: FuncAnimation, target: Path | None, interval: int) -> str:
     try:
         if target is not None and target.suffix == ".gif":
             film.save(target, writer=PillowWriter(fps=max(1, round(1000 / interval))))

@@ -188,12 +188,12 @@ def _draw(ax: Axes, box: Box, depth: int, top: float, left: Sequence[float]) -> 
     total = _height(box)
     middle, y = top + total / 2, top + (total - sum(map(_height, box.parts)) - GAP_Y * max(len(box.parts) - 1, 0)) / 2
     x, width = left[depth], _box_width(box)
+    _draw_box(ax, box, x, middle)
     for p in box.parts:
         at = _draw(ax, p, depth + 1, y, left)
         start, elbow, end = x + width, left[depth + 1] - GAP_X / 2, left[depth + 1]
         ax.plot([start, elbow, elbow, end], [middle, middle, at, at], color=GREY, linewidth=1.0, zorder=1, solid_joinstyle="round")
         y += _height(p) + GAP_Y
-    _draw_box(ax, box, x, middle)
     return middle
 
 
