@@ -51,7 +51,7 @@ class Update:
 
 def find_update(scop: Scop, target: Target) -> Update | None:
     """The one update that this recipe schedules, or None."""
-    updates = [s for s in scop.statements if s.reduction is not None]
+    updates = [s for s in scop.statements if s.reduction is not None and set(s.iters) - set(iterators_of(s.write, s))]
     if len(updates) != 1:
         return None
     s = updates[0]

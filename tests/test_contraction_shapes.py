@@ -1,0 +1,73 @@
+"""The contraction recipe over sizes that do not fit: odd, tiny, skinny, symbolic, chunked reductions; on the LoopNest interpreter and in C."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from run_loops import run_loops
+from test_verbs import check_gemm, gemm
+
+import polyopt as po
+from polyopt.lower.loops import lower_to_loops
+from polyopt.target import cpu_target
+from polyopt.verbs.recipe import apply_recipe
+
+M, N, K = po.dims("M N K")
+
+
+@po.scop
+def matmul(A: po.f32[M, K], B: po.f32[K, N], C: po.f32[M, N]):  # type: ignore[no-untyped-def]
+    for i in range(M):
+        for j in range(N):
+            C[i, j] = 0.0
+            for k in range(K):
+                C[i, j] += A[i, k] * B[k, j]
+
+
+@po.scop
+def affine_layer(X: po.f32[M, K], W: po.f32[K, N], b: po.f32[N], Y: po.f32[M, N]):  # type: ignore[no-untyped-def]
+    for i in range(M):
+        for j in range(N):
+            Y[i, j] = b[j]
+    for i in range(M):
+        for j in range(N):
+            for k in range(K):
+                Y[i, j] += X[i, k] * W[k, j]
+    for i in range(M):
+        for j in range(N):
+            Y[i, j] = max(Y[i, j], 0.0)
+
+
+@pytest.mark.parametrize("size", [(29, 45, 60), (5, 33, 200), (40, 17, 90)])
+def test_chunked_reduction_with_packing(size: tuple[int, int, int]) -> None:
+    target = replace(cpu_target("avx2"), l1=1024, l2=8192, l3=1 << 16)
+    scop = apply_recipe(gemm(*size), target)
+    assert any("ck" in line for line in str(scop.schedule.to_str()).split()) or len(scop.statements) > 3
+    check_gemm(scop, *size)
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+def test_epilogue_of_a_chunked_symbolic_reduction(isa: str) -> None:
+    target = replace(cpu_target(isa), l2=4096)
+    scop = apply_recipe(affine_layer.scop, target)
+    assert scop.history[0].verb == "contract"
+    nest = lower_to_loops(scop)
+    rng = np.random.default_rng(3)
+    for m, n, k in ((1, 1, 1), (3, 5, 2), (16, 34, 40), (0, 3, 3), (3, 0, 3), (3, 3, 0)):
+        x, w, b = (rng.standard_normal(s).astype("f4") for s in ((m, k), (k, n), (n,)))
+        y = np.full((m, n), np.nan, "f4")
+        run_loops(nest, {"X": x, "W": w, "b": b, "Y": y}, None, {"M": m, "N": n, "K": k})
+        np.testing.assert_allclose(y, np.maximum(x @ w + b, 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.cc
+def test_symbolic_gemm_in_c() -> None:
+    f = po.auto(matmul).compile()
+    rng = np.random.default_rng(4)
+    for m, n, k in ((1, 1, 1), (13, 31, 17), (14, 32, 700), (37, 100, 65), (2, 3, 1000), (64, 1, 9)):
+        a, b = rng.standard_normal((m, k)).astype("f4"), rng.standard_normal((k, n)).astype("f4")
+        c = np.full((m, n), np.nan, "f4")
+        f(a, b, c)
+        np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-4)
