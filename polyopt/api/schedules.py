@@ -13,6 +13,7 @@ from typing import Any
 import islpy as isl
 
 from polyopt.codegen.c import emit_kernel
+from polyopt.codegen.cuda import emit_device_kernel
 from polyopt.frontends.python_loops import ScopFunction
 from polyopt.runtime.kernel import CompiledKernel
 from polyopt.runtime.load import load_kernel
@@ -120,16 +121,21 @@ class Schedule:
 
     # ---- running it
     def source(self, target: str = "cpu", isa: str = "native", threads: int = 1, fp: str = "default") -> Source:
-        """The C text."""
+        """The text of the kernel: C for the CPU, CUDA C for a nest whose loops are bound to blocks and threads (`bind`)."""
         options = Options(target=target, isa=isa, threads=threads, fp=fp)
+        if options.target == "cuda":
+            device: Source = emit_device_kernel(lower_to_loops(self.scop), "cuda", fp=fp)
+            return device
         if options.target != "cpu":
-            raise UserError(f"target {target}: only cpu is available in this installation")
+            raise UserError(f"target {target}: text is emitted for cpu and cuda")
         source: Source = emit_kernel(lower_to_loops(self.scop), cpu_target(isa, threads), fp, threads > 1)
         verify_source(source)
         return source
 
     def compile(self, target: str = "cpu", isa: str = "native", threads: int = 1, fp: str = "default") -> CompiledKernel:
         """A function of arrays: `f(a, b, c)`, in the order of the Scop's tensors, outputs written in place."""
+        if target != "cpu":
+            raise UserError(f"target {target}: kernels run on the CPU only; source(target={target!r}) gives the text")
         return load_kernel(self.source(target, isa, threads, fp), threads=threads if threads > 1 else None)
 
 
