@@ -13,21 +13,28 @@ from hypothesis import strategies as st
 
 from polyopt.errors import IllegalSchedule, ScheduleError
 from polyopt.ir.scop import Scop
-from polyopt.poly.deps import compute_dependences
+from polyopt.poly import deps
 from polyopt.verbs import VERBS, checked
 from polyopt.verbs.tree import Chain, chains, read_tree
 
-CALL = tuple[str, tuple[Any, ...], dict[str, Any]]  # verb, arguments
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]  # verb, arguments
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A verb that was refused because it breaks a dependence. `order` is the schedule that was refused, where the verb makes one."""
+    """A verb that was refused because it breaks a dependence.
+
+    order: the schedule that was refused, where the verb makes one. exact: the dependences are value-based, not isl's budget's fallback.
+    """
 
     scop: Scop
-    call: CALL
+    call: Call
     error: IllegalSchedule
     order: isl.Schedule | None
+    exact: bool
+
+    def __repr__(self) -> str:
+        return f"Refusal: {self.error}"
 
 
 @dataclass(frozen=True)
@@ -35,56 +42,62 @@ class Trial:
     """A scop after random verbs. `calls` are those that were accepted."""
 
     scop: Scop
-    calls: tuple[CALL, ...]
+    calls: tuple[Call, ...]
     refusals: tuple[Refusal, ...]
 
     def __repr__(self) -> str:
         steps = [f"  {verb}({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})" for verb, args, kwargs in self.calls]
         return "\n".join(["Trial:", *(steps or ["  (no verb)"]), f"  label: {self.scop.label}"])
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
 
 @contextmanager
-def recording(orders: list[isl.Schedule]) -> Iterator[None]:
-    """Appends each schedule that a verb asks about."""
-    check = checked.check_schedule
+def spying(module: Any, name: str, calls: list[tuple[Any, ...]]) -> Iterator[None]:
+    """Appends the arguments of each call of a module's function."""
+    real = getattr(module, name)
 
-    def record(scop: Scop, schedule: isl.Schedule, step: str, **kwargs: Any) -> None:
-        orders.append(schedule)
-        check(scop, schedule, step, **kwargs)
+    def record(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return real(*args, **kwargs)
 
-    checked.check_schedule = record
+    setattr(module, name, record)
     try:
         yield
     finally:
-        checked.check_schedule = check
+        setattr(module, name, real)
 
 
 @st.composite
 def schedules(draw: Any, scop: Scop, most: int = 5) -> Trial:
-    """Up to `most` random verbs on a scop."""
-    scop = compute_dependences(scop)
-    calls: list[CALL] = []
+    """Up to `most` random verbs on a scop, tried until they are accepted (twice as many tries at most)."""
+    calls: list[Call] = []
     refusals: list[Refusal] = []
-    for _ in range(draw(st.integers(0, most))):
-        call = draw(verb_calls(scop))
-        if call is None:
-            continue
-        verb, args, kwargs = call
-        orders: list[isl.Schedule] = []
-        try:
-            with recording(orders):
-                scop = VERBS[verb](scop, *args, **kwargs)
-        except IllegalSchedule as e:
-            refusals.append(Refusal(scop, call, e, orders[-1] if orders else None))
-        except ScheduleError:
-            pass
-        else:
-            calls.append(call)
+    fallbacks: list[tuple[Any, ...]] = []
+    with spying(deps, "_memory_based", fallbacks):
+        scop = deps.compute_dependences(scop)
+        wanted = draw(st.sampled_from(range(most, -1, -1)))
+        for _ in range(2 * wanted):
+            call = draw(verb_calls(scop)) if len(calls) < wanted else None
+            if call is None:
+                break
+            verb, args, kwargs = call
+            asked: list[tuple[Any, ...]] = []
+            try:
+                with spying(checked, "check_schedule", asked):
+                    scop = VERBS[verb](scop, *args, **kwargs)
+            except IllegalSchedule as e:
+                refusals.append(Refusal(scop, call, e, asked[-1][1] if asked else None, not fallbacks))
+            except ScheduleError:
+                pass
+            else:
+                calls.append(call)
     return Trial(scop, tuple(calls), tuple(refusals))
 
 
 @st.composite
-def verb_calls(draw: Any, scop: Scop) -> CALL | None:
+def verb_calls(draw: Any, scop: Scop) -> Call | None:
     """A call of a random verb; None where the scop has no loop."""
     pick = lambda *xs: draw(st.sampled_from(xs))  # noqa: E731
     here = [c for c in chains(read_tree(scop.schedule)) if c.members]

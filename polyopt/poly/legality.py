@@ -15,7 +15,7 @@ import islpy as isl
 
 from ..errors import IllegalSchedule, InternalError, ScheduleError
 from ..ir.scop import Dependences, Scop, Violation
-from ..isl_ext import OperationBudget, maps_of, max_operations
+from ..isl_ext import IN, OperationBudget, maps_of, max_operations, node_type, read_set
 from .deps import BUDGET, compute_private_flow, compute_private_order, has_private
 from .order import compute_dates, find_unordered
 from .repair import member_name, suggest_loops, suggest_skew
@@ -186,35 +186,84 @@ def parallel_order(band: isl.ScheduleNode, member: int) -> isl.UnionMap:
 
 
 # ---- vectors
+def strip_order(band: isl.ScheduleNode, member: int, lanes: int | None) -> isl.UnionMap:
+    """The dates by the loops around a member and, with `lanes`, by the strips of its own date."""
+    order = parallel_order(band, member)
+    if lanes is None:
+        return order
+    val = isl.MultiVal.zero(band.get_domain().get_space().params().add_unnamed_tuple_ui(1))
+    val = val.set_at(0, isl.Val.int_from_si(band.get_ctx(), lanes))
+    strip = member_schedule(band, member).reset_tuple_id(isl.dim_type.set).scale_down_multi_val(val).floor()
+    return order.flat_range_product(isl.UnionMap.from_multi_union_pw_aff(strip))
+
+
 def vector_order(band: isl.ScheduleNode, member: int, lanes: int | None = None) -> tuple[isl.UnionMap, isl.UnionMap]:
     """The order in which a vectorized member runs: the loops around and, with `lanes`, the strip; then everything inside; then the lane.
 
     All lanes of a statement run before the next statement does. Gives the dates without and with the lane.
     """
     own = isl.UnionMap.from_multi_union_pw_aff(member_schedule(band, member))
-    order = parallel_order(band, member)
-    if lanes is not None:
-        val = isl.MultiVal.zero(band.get_domain().get_space().params().add_unnamed_tuple_ui(1))
-        val = val.set_at(0, isl.Val.int_from_si(band.get_ctx(), lanes))
-        strip = member_schedule(band, member).reset_tuple_id(isl.dim_type.set).scale_down_multi_val(val).floor()
-        order = order.flat_range_product(isl.UnionMap.from_multi_union_pw_aff(strip))
+    order = strip_order(band, member, lanes)
     for m in range(member + 1, band.band_n_member()):
         order = order.flat_range_product(isl.UnionMap.from_multi_union_pw_aff(member_schedule(band, m)))
     order = order.flat_range_product(band.child(0).get_subtree_schedule_union_map())
     return order, order.flat_range_product(own)
 
 
+def _inner_bands(node: isl.ScheduleNode) -> Iterator[isl.ScheduleNode]:
+    for i in range(node.n_children()):
+        child = node.child(i)
+        if node_type(child) == isl.schedule_node_type.band:
+            yield child
+        yield from _inner_bands(child)
+
+
+def lanes_differ(band: isl.ScheduleNode) -> bool:
+    """Whether some loop inside a one-member band runs over other dates in one iteration of the band than in another.
+
+    All lanes of a vector then take the first iteration of that loop together, whatever its dates.
+    """
+    depth = band.get_schedule_depth()
+    for inner in _inner_bands(band):
+        around = inner.get_prefix_schedule_union_map()
+        for own in maps_of(isl.UnionMap.from_multi_union_pw_aff(inner.band_get_partial_schedule())):
+            prefix = next((m for m in maps_of(around) if m.get_tuple_name(IN) == own.get_tuple_name(IN)), None)
+            if prefix is None:
+                continue
+            dates = prefix.reverse().apply_range(own.intersect_domain(prefix.domain()))
+            anywhere = dates.project_out(IN, depth, 1).insert_dims(IN, depth, 1).intersect_domain(dates.domain())
+            if not anywhere.is_subset(dates):
+                return True
+    return False
+
+
+def is_strip(band: isl.ScheduleNode, lanes: int) -> bool:
+    """Whether a one-member band runs over dates less than `lanes` apart at a time."""
+    own = isl.UnionMap.from_multi_union_pw_aff(member_schedule(band, 0)).intersect_domain(band.get_domain())
+    runs = band.get_prefix_schedule_union_map().reverse().apply_range(own)
+    near = read_set(f"{{ [d] : -{lanes} < d < {lanes} }}")
+    return all(m.reverse().apply_range(m).deltas().is_subset(near) for m in maps_of(runs))
+
+
 def find_vector_violation(scop: Scop, band: isl.ScheduleNode, member: int, reassociate: bool, lanes: int | None = None) -> tuple[str, isl.Map] | None:
     """Some dependences that vector execution of a member breaks; None where it is legal.
 
     One statement reads all lanes before it writes any, so an anti dependence from a lane to a later lane of the same statement holds.
+    Where the lanes differ in the loops inside, no dependence may go from one lane to another.
     """
     outer, full = vector_order(band, member, lanes)
+    apart = band.band_n_member() == 1 and lanes_differ(band)
+    if apart:
+        outer = strip_order(band, member, lanes)
     outer_dates, full_dates = compute_dates(outer), compute_dates(full)
+    own = member_schedule(band, member)
     for kind, deps in (*kinds(scop, reassociate), *private_kinds(scop)):
-        for m in maps_of(active_at(band, deps)):
+        active = active_at(band, deps)
+        if apart:
+            active = active.subtract(active.eq_at_multi_union_pw_aff(own))
+        for m in maps_of(active):
             one_statement = m.get_tuple_name(isl.dim_type.in_) == m.get_tuple_name(isl.dim_type.out)
-            dates = full_dates if kind.endswith("anti") and one_statement else outer_dates
+            dates = full_dates if kind.endswith("anti") and one_statement and not apart else outer_dates
             bad = find_unordered(m.to_union_map(), dates)
             if bad is not None:
                 return kind, bad
@@ -241,4 +290,6 @@ def check_vectorizable(
     if found is not None:
         others = partial(is_vectorizable, scop, reassociate=reassociate, lanes=lanes)
         repair = repair or (lambda: suggest_loops(scop, "vectorized", member_name(band, member), others))
-        refuse(scop, found[0], found[1], vector_order(band, member, lanes)[0], step, repair)
+        apart = band.band_n_member() == 1 and lanes_differ(band)
+        after = strip_order(band, member, lanes) if apart else vector_order(band, member, lanes)[0]
+        refuse(scop, found[0], found[1], after, step, repair)

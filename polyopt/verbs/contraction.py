@@ -114,7 +114,7 @@ def apply(scop: Scop, u: Update, target: Target) -> Scop:
 
 
 def _itemsize(scop: Scop, u: Update) -> int:
-    return max(scop.tensor(u.statement.write.tensor).dtype.bytes, *(x.dtype.bytes for x in u.statement.loads()))
+    return max([scop.tensor(u.statement.write.tensor).dtype.bytes, *(x.dtype.bytes for x in u.statement.loads())])
 
 
 def _tile(scop: Scop, u: Update, target: Target, lanes: int) -> dict[str, int]:

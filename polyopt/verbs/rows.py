@@ -32,7 +32,8 @@ def apply(scop: Scop, target: Target, reassociate: bool = True) -> Scop:
     try:
         out = checked(scop, rewrite_schedule(scop, fused), step, reassociate=reassociate, marks=False)
     except IllegalSchedule:
-        out = checked(scop, rewrite_schedule(scop, sequence([_with_vectors(scop, p, target, 0) for p in parts])), step, reassociate=reassociate, marks=False)
+        apart = sequence([_with_vectors(scop, p, target, 0) for p in parts])
+        out = checked(scop, rewrite_schedule(scop, apart), step, reassociate=reassociate, marks=False)
     out = drop_illegal_marks(out, reassociate)
     return _parallel(out) if target.threads > 1 else out
 
