@@ -34,7 +34,7 @@ from polyopt.viz.footprints import find_footprint
 from polyopt.viz.graphs import Item, edges
 from polyopt.viz.mosaic import outline
 from polyopt.viz.place import make_plane
-from polyopt.viz.tiling import compute_waves, find_tiling
+from polyopt.viz.tiling import Tiling, compute_waves, find_tile_maps, make_tiling
 
 M, N, K, T = po.dims("M N K T")
 
@@ -154,10 +154,14 @@ def test_in_the_loops_of_a_skewed_schedule_no_arrow_goes_back() -> None:
 
 
 # ---- tiles
+def tiling_of(scop: Scop, params: dict[str, int]) -> Tiling:
+    return make_tiling(scop, find_tile_maps(scop, [s.name for s in scop.statements]), params)
+
+
 def test_tiles_hold_the_instances_that_the_schedule_puts_there() -> None:
     scop = tile(SKEWED, t=4, i=3)
     params = {"T": 9, "N": 12}
-    tiling = find_tiling(scop, make_plane(scop, params), params)
+    tiling = tiling_of(scop, params)
     want = {(t // 4, (t + i) // 3) for t in range(9) for i in range(1, 11)}
     assert set(tiling.waves) == want and tiling.loops == ("tt", "ti") and tiling.legal
     fig = viz.tiles(scop, params=params)
@@ -175,7 +179,7 @@ def test_waves_are_the_longest_chains_and_give_the_colours() -> None:
     waves: dict[tuple[int, int], int] = {}
     for t in sorted(set(where.values())):  # lexicographic order is legal
         waves[t] = max((waves[a] + 1 for a, b in needs if b == t), default=0)
-    tiling = find_tiling(scop, make_plane(scop, params), params)
+    tiling = tiling_of(scop, params)
     assert tiling.needs == needs and tiling.waves == waves
     fig = viz.tiles(scop, params=params)
     colours = {t: artists(fig, f"tile:{t[0]},{t[1]}")[0].get_edgecolor() for t in waves}
@@ -220,7 +224,7 @@ def test_outline_is_around_all_points() -> None:
 def test_tiles_of_a_contraction_run_in_waves_of_the_reduction() -> None:
     scop = tile(distribute(GEMM, "k"), i=4, j=4, k=4)
     params = {"M": 8, "N": 8, "K": 12}
-    tiling = find_tiling(scop, make_plane(scop, params), params)
+    tiling = tiling_of(scop, params)
     assert list(tiling.of) == ["S1"]
     assert tiling.waves == {(i, j, k): k for i in range(2) for j in range(2) for k in range(3)}
 

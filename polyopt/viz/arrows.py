@@ -16,11 +16,12 @@ from matplotlib.lines import Line2D
 
 from ..errors import UserError
 from ..ir.scop import Dependences, Scop
+from ..isl_ext import IN, OUT, maps_of
 from ..poly.deps import compute_dependences
 from .bare import seen_in
 from .domains import draw_points, lattice, statement_handles
 from .figure import GREY, KINDS, Picture, draw_arrows, legend_right, titled
-from .place import Plane, make_plane
+from .place import Plane, deepest, main_statements, make_plane
 from .points import choose_params, distinct_rows, pairs_between
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +45,7 @@ def dependences(
     scop = seen_in(scop, space)
     deps = dependences_of(scop)
     values = choose_params(scop, params, (6, 5, 8, 10, 12, 16, 4, 3, 2, 1, 24, 32, 64))
-    chosen = axes if axes is not None else moving_axes(scop, deps, values, at)
+    chosen = axes if axes is not None else moving_axes(scop, deps, at)
     plane = make_plane(scop, values, None, chosen, at)
     arrows = {k: collect(plane, getattr(deps, k), values, direct if direct is not None else k == "reduction") for k in wanted}
     shown = {k: a for k, a in arrows.items() if a[3]}
@@ -99,21 +100,18 @@ def collect(plane: Plane, deps: isl.UnionMap, params: Mapping[str, int], direct:
     return both[:, :2], both[:, 2:], pairs, total
 
 
-def moving_axes(
-    scop: Scop, deps: Dependences, params: Mapping[str, int], at: Mapping[str, int] | None, statements: Sequence[str] | None = None
-) -> list[str] | None:
+def moving_axes(scop: Scop, deps: Dependences, at: Mapping[str, int] | None, statements: Sequence[str] | None = None) -> list[str] | None:
     """Two iterators that dependences move along, outermost first; None where the deepest statement has no more than two."""
-    deepest = max((s for s in scop.statements if statements is None or s.name in statements), key=lambda s: len(s.iters))
-    free = [i for i in deepest.iters if i not in (at or {})]
+    free = [i for i in deepest(scop, statements or main_statements(scop)).iters if i not in (at or {})]
     if len(free) <= 2:
         return None
-    moves = dict.fromkeys(free, 0)
-    for source, sink, a, b in pairs_between(deps.all(), params):
-        left, right = scop.statement(source).iters, scop.statement(sink).iters
-        for i in free:
-            if i in left and i in right:
-                moves[i] += int((a[:, left.index(i)] != b[:, right.index(i)]).any())
-    best = sorted(free, key=lambda i: (-min(moves[i], 1), free.index(i)))[:2]
+    moving: set[str] = set()
+    for m in maps_of(deps.all()):
+        left, right = scop.statement(m.get_tuple_name(IN)).iters, scop.statement(m.get_tuple_name(OUT)).iters
+        for i in set(free) & set(left) & set(right) - moving:
+            if not m.is_subset(m.equate(IN, left.index(i), OUT, right.index(i))):
+                moving.add(i)
+    best = sorted(free, key=lambda i: (i not in moving, free.index(i)))[:2]
     return sorted(best, key=free.index)
 
 

@@ -22,6 +22,6 @@ def members_around(tree: Tree, above: tuple[Member, ...] = ()) -> Iterator[tuple
 
 
 def is_tile_loop(m: Member, statement: str) -> bool:
-    """Whether a loop runs over blocks: its date for the statement is made with a floor. Strips of vector lanes are none."""
+    """Whether a loop runs over blocks: its date for the statement is made with a floor. The strips of a vectorized loop are such blocks too."""
     dates = compute_dates(isl.UnionMap.from_union_pw_aff(m.upa)).get(statement, [])
     return any(aff.dim(isl.dim_type.div) > 0 for d in dates for _, aff in d.get_pieces())

@@ -20,9 +20,9 @@ from ..ir.scop import Scop
 from .arrows import dependences_of, moving_axes
 from .domains import lattice
 from .figure import BLACK, MARKERS, RED, TILES, Picture, draw_arrows, draw_dots, ink_on, legend_right, marker_size, shades, titled
-from .place import Plane, make_plane
+from .place import Plane, main_statements, make_plane
 from .points import choose_params, distinct_rows
-from .tiling import Tile, Tiling, find_tiling
+from .tiling import Tile, TileMaps, Tiling, find_tile_maps, make_tiling
 
 Array = np.ndarray[Any, Any]
 SIZES = (8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -71,21 +71,30 @@ def _choose(
     at: Mapping[str, int] | None,
 ) -> tuple[dict[str, int], Plane, Tiling]:
     """Parameters, large enough that each tile loop has some tiles where the caller leaves them open; the plane of the tiled statements; the tiles."""
-    found: tuple[dict[str, int], Plane, Tiling] | None = None
+    if statement is not None:
+        make_plane(scop, choose_params(scop, params), [statement])  # refuses unknown names
+    found = find_tile_maps(scop, [statement] if statement is not None else main_statements(scop), sizes)
+    values = choose_params(scop, params)
+    if set(params or {}) < set(scop.params):
+        values = _enough(scop, params, found)
+    chosen = axes if axes is not None else moving_axes(scop, dependences_of(scop), at, list(found.maps))
+    return values, make_plane(scop, values, list(found.maps), chosen, at), make_tiling(scop, found, values)
+
+
+def _enough(scop: Scop, params: Mapping[str, int] | None, found: TileMaps) -> dict[str, int]:
+    """The first sizes at which each tile loop has three values; else the largest that are still a picture."""
+    best = choose_params(scop, params)
     for n in SIZES:
         values = choose_params(scop, params, (n,))
-        plane = make_plane(scop, values, [statement] if statement is not None else None, axes, at)
-        if found is not None and sum(len(f.points) for f in plane.found.values()) > FEW:
+        try:
+            rows = np.concatenate(list(found.rows(values, FEW).values()))
+        except UserError:
             break
-        tiling = find_tiling(scop, plane, values, sizes)
-        chosen = axes if axes is not None else moving_axes(scop, dependences_of(scop), values, at, list(tiling.of))
-        plane = make_plane(scop, values, list(tiling.of), chosen, at)
-        found = values, plane, tiling
-        counts = [len(np.unique(np.concatenate([t[:, k] for t in tiling.of.values()]))) for k in range(len(tiling.loops))]
-        if min(counts) >= 3 or set(params or {}) >= set(scop.params):
-            break
-    assert found is not None
-    return found
+        if len(rows):
+            best = values
+            if all(len(np.unique(rows[:, k])) >= 3 for k in range(rows.shape[1])):
+                break
+    return best
 
 
 def _by_wave(tiling: Tiling) -> dict[Tile, Any]:

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from ..ir.scop import Scop
+from ..ir.expr import Load
+from ..ir.scop import Scop, Statement
+from ..poly.deps import PRIVATE_SCOPES
 from ..verbs.tree import read_tree, statements_below
 from .points import Instances, distinct_rows, instances
 
@@ -66,7 +68,7 @@ class Plane:
 
     def note(self) -> str:
         """What the picture leaves out, in words."""
-        hidden = sorted({i for s in self.found for i in self.hidden(s)})
+        hidden = list(dict.fromkeys(i for s in self.found for i in self.hidden(s)))
         parts = [f"{k} = {v}" for k, v in self.fixed.items()] + ([f"{', '.join(hidden)} projected away"] if hidden else [])
         return ", ".join(parts)
 
@@ -79,8 +81,9 @@ def make_plane(
     at: Mapping[str, int] | None = None,
     most: int = 2,
 ) -> Plane:
-    """Places for the statements (all of them where None). `axes`: names of up to `most` iterators; `at`: iterators held fixed."""
-    order = [s for s in statements_below(read_tree(scop.schedule)) if statements is None or s in statements]
+    """Places for the statements (the main ones where None). `axes`: names of up to `most` iterators; `at`: iterators held fixed."""
+    wanted = main_statements(scop) if statements is None else statements
+    order = [s for s in statements_below(read_tree(scop.schedule)) if s in wanted]
     for s in statements or ():
         instances(scop, s, params)  # refuses unknown names
     found = {s: instances(scop, s, params) for s in order}
@@ -95,10 +98,23 @@ def make_plane(
     return Plane(chosen, found, fixed, _outside(order, found, chosen), _aside(scop, order, chosen))
 
 
+def main_statements(scop: Scop) -> list[str]:
+    """The statements but for the copies to and from the buffers of tiles; these have iterators of their own."""
+    private = {t.name for t in scop.tensors if t.role == "local" and t.scope in PRIVATE_SCOPES}
+    copies = {
+        s.name for s in scop.statements if isinstance(s.expr, Load) and s.reduction is None and {s.write.tensor, s.expr.access.tensor} & private
+    }
+    return [s.name for s in scop.statements if s.name not in copies] or [s.name for s in scop.statements]
+
+
+def deepest(scop: Scop, statements: Sequence[str]) -> Statement:
+    """The statement with the most iterators, the first of several."""
+    return max((scop.statement(s) for s in statements), key=lambda s: len(s.iters))
+
+
 def _choose_axes(scop: Scop, order: Sequence[str], fixed: Mapping[str, int], most: int) -> tuple[str, ...]:
     """The iterators of the deepest statement that are not fixed, outermost first."""
-    deepest = max(order, key=lambda s: len(scop.statement(s).iters))
-    free = [i for i in scop.statement(deepest).iters if i not in fixed]
+    free = [i for i in deepest(scop, order).iters if i not in fixed]
     return tuple(free[:most])
 
 

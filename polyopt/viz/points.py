@@ -27,24 +27,31 @@ SIZES = (8, 6, 10, 12, 16, 5, 4, 3, 2, 1, 24, 32, 64)  # of a parameter that the
 
 # ---- sizes
 def choose_params(scop: Scop, params: Mapping[str, int] | None = None, sizes: Sequence[int] = SIZES) -> dict[str, int]:
-    """A value for every parameter: the given ones, and for the others the first size at which every statement has instances."""
+    """A value for every parameter: the given ones, and for the others the first size at which the most statements have instances."""
     given = {k: int(v) for k, v in (params or {}).items()}
     for name in given:
         if name not in scop.params:
             known = f"the parameters are {', '.join(scop.params)}" if scop.params else "it has none"
             raise UserError(f"params: {scop.name} has no parameter {name!r}; {known}")
+    best: tuple[int, dict[str, int]] = (0, {})
     for n in sizes:
         values = {p: given.get(p, n) for p in scop.params}
-        if not fix_params(scop.context, values).is_empty() and _has_instances(scop, values):
-            return values
+        count = 0 if fix_params(scop.context, values).is_empty() else _running(scop, values)
+        if count > best[0]:
+            best = count, values
+        if count == len(scop.statements):
+            break
+    if best[0]:
+        return best[1]
     found = sample_set(fix_params(scop.statements[0].domain.intersect_params(scop.context), given))
     if found is None:
         raise UserError(f"params: {scop.name} has no statement instances at {given or 'any parameters'}; give other params=")
     return {p: given.get(p, found[1].get(p, 1)) for p in scop.params}
 
 
-def _has_instances(scop: Scop, values: Mapping[str, int]) -> bool:
-    return all(not fix_params(s.domain, values).is_empty() for s in scop.statements)
+def _running(scop: Scop, values: Mapping[str, int]) -> int:
+    """How many statements have instances."""
+    return sum(not fix_params(s.domain, values).is_empty() for s in scop.statements)
 
 
 # ---- enumeration

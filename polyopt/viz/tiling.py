@@ -7,7 +7,7 @@ cycle have no wave.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,7 @@ from ..verbs.tile import tile_schedule
 from ..verbs.tree import Member, read_tree
 from .arrows import dependences_of
 from .loops import is_tile_loop, members_around
-from .place import Plane
-from .points import map_pairs, pairs_between
+from .points import LIMIT, distinct_rows, map_pairs, pairs_between
 
 Array = np.ndarray[Any, Any]
 Tile = tuple[int, ...]
@@ -45,24 +44,42 @@ class Tiling:
         return not self.cyclic
 
 
-def find_tiling(scop: Scop, plane: Plane, params: Mapping[str, int], sizes: Mapping[str, int] | None = None) -> Tiling:
-    """The tiles of the statements of a plane. Raises UserError where the schedule has no tile loops and no sizes are given."""
+@dataclass(frozen=True)
+class TileMaps:
+    """For all parameter values: names of the tile loops, and for each statement in a tile the map from its instances to the tile."""
+
+    loops: tuple[str, ...]
+    maps: Mapping[str, isl.Map]
+
+    def rows(self, params: Mapping[str, int], limit: int = LIMIT) -> dict[str, Array]:
+        """For each statement the tile of each of its instances, at given parameters."""
+        return {s: map_pairs(m, params, limit)[1] for s, m in self.maps.items()}
+
+
+def find_tile_maps(scop: Scop, statements: Sequence[str], sizes: Mapping[str, int] | None = None) -> TileMaps:
+    """The tiles of those of the statements that have the most tile loops. Raises UserError where there are none and no sizes are given."""
     tree = read_tree(tile_schedule(scop, "tiles", sizes) if sizes else scop.schedule)
     members: dict[str, list[Member]] = {}
     for s, around in members_around(tree):
-        if s in plane.found:
+        if s in statements:
             members[s] = [m for m in around if is_tile_loop(m, s)]
     most = max((len(m) for m in members.values()), default=0)
     if not most:
         raise UserError(f"{scop.name} has no tile loops: tile it first, or give sizes= such as sizes={{'i': 4}}")
     tiled = {s: m for s, m in members.items() if len(m) == most}
     loops = tuple(m.name for m in next(iter(tiled.values())))
-    maps = {s: _tile_map(scop, s, m) for s, m in tiled.items()}
-    of = {s: map_pairs(m, params)[1] for s, m in maps.items()}
-    needs = _needs(scop, maps, params)
-    tiles = sorted({tuple(row) for rows in of.values() for row in np.unique(rows, axis=0).tolist()})
+    return TileMaps(loops, {s: _tile_map(scop, s, m) for s, m in tiled.items()})
+
+
+def make_tiling(scop: Scop, found: TileMaps, params: Mapping[str, int]) -> Tiling:
+    """The tiles at given parameters, and what they need of each other. Raises UserError where no tile has an instance."""
+    of = found.rows(params)
+    tiles = sorted({tuple(row) for rows in of.values() for row in distinct_rows(rows).tolist()})
+    if not tiles:
+        raise UserError(f"no tile of {scop.name} has an instance at these sizes: give other params=")
+    needs = _needs(scop, found.maps, params)
     waves = compute_waves(tiles, needs)
-    return Tiling(loops, of, needs, waves, _on_cycles({t for t in tiles if waves[t] < 0}, needs))
+    return Tiling(found.loops, of, needs, waves, _on_cycles({t for t in tiles if waves[t] < 0}, needs))
 
 
 def _tile_map(scop: Scop, statement: str, members: list[Member]) -> isl.Map:

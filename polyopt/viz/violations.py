@@ -16,7 +16,7 @@ from ..ir.scop import Scop, Violation
 from .arrows import dependences_of, moving_axes
 from .domains import draw_points, lattice
 from .figure import BLACK, GREY, RED, Picture, draw_arrows, legend_right, titled
-from .place import Plane, make_plane
+from .place import Plane, main_statements, make_plane
 from .points import choose_params, instances, pairs_between
 
 
@@ -28,11 +28,14 @@ def violation(
         raise UserError("violation: give the .violation of the IllegalSchedule that was raised")
     values = _sizes(scop, witness, params or {})
     deps = dependences_of(scop)
-    chosen = axes if axes is not None else moving_axes(scop, deps, values, at)
-    plane = make_plane(scop, values, None, chosen, at)
+    shown = list(dict.fromkeys([*main_statements(scop), witness.source[0], witness.sink[0]]))
+    chosen = axes if axes is not None else moving_axes(scop, deps, at, shown)
+    plane = make_plane(scop, values, shown, chosen, at)
     fig, ax = lattice(plane, titled(f"{witness.step} refused", values, plane.note()))
     starts, ends = [], []
     for source, sink, a, b in pairs_between(deps.all(reassociate=True), values):
+        if source not in plane.found or sink not in plane.found:
+            continue
         keep = plane.shown(source, a) & plane.shown(sink, b)
         starts.append(plane.at(source, a[keep]))
         ends.append(plane.at(sink, b[keep]))
