@@ -112,7 +112,7 @@ def _source(st: State, entry: str) -> Source:
     text = text.replace("@SHARED_TOTAL@", f"({scratch})").replace("@PRIVATE_TOTAL@", f"({private})")
     flags = st.target.isa.flags + (("-fopenmp",) if st.functions else ())
     nest = st.nest
-    return Source(text, entry, nest.arguments(), nest.scalars, nest.params, st.target.isa.name, flags, scratch_all)
+    return Source(text, entry, nest.arguments(), nest.scalars, nest.params, st.target.isa.name, flags, scratch_all, joinable=True)
 
 
 def parameters(st: State, scratch: bool) -> list[cgen.Declarator]:

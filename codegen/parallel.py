@@ -11,6 +11,7 @@ from polyopt.ir.affine import Range
 from polyopt.ir.loops import Declare, If, Instance, Loop, LoopNode, walk
 
 from .bounds import loop_bounds
+from .names import identifier
 from .state import Arena, Scope, State
 from .unroll import loop_range
 
@@ -50,7 +51,7 @@ def emit_parallel(st: State, n: Loop) -> bool:
     if (outer & used) - inner or st.vec is not None or st.partials or (trip is not None and trip * each < WORK_THRESHOLD):
         return False
     ctype, low, high, rng = loop_bounds(st, n)
-    name = st.names.fresh("po_body_")
+    name = st.names.fresh(f"po_{identifier(st.nest.name)}_body_")
     params, args = _parameters(st, ctype, n, rng)
     _outline(st, n, name, params, args)
     clause = "" if trip is not None else f" if (({high} - ({low})) * {each}ll > {WORK_THRESHOLD})"

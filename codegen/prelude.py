@@ -37,7 +37,9 @@ class Prelude:
         """The collected head."""
         heads = sorted(self.headers - {"immintrin.h", "arm_neon.h"}) + sorted(self.headers & {"immintrin.h", "arm_neon.h"})
         parts = ["".join(f"#include <{h}>\n" for h in heads), "".join(f"{t}\n" for t in self.types.values())]
-        return "\n".join(p for p in [*parts, *self.functions.values()] if p) + "\n"
+        # guarded, so that the texts of several kernels can be compiled as one file
+        helpers = [f"#ifndef HAVE_{name}\n#define HAVE_{name}\n{text}\n#endif" for name, text in self.functions.items()]
+        return "\n".join(p for p in [*parts, *helpers] if p) + "\n"
 
     # ---- types
     def vector(self, lanes: int, dtype: DType) -> str:

@@ -21,6 +21,7 @@ from polyopt.ir.source import Source
 from .cache import Cache, default_cache, key_of
 from .compiler import BASE_FLAGS, OPENMP_FLAG, SERIAL_FLAGS, SERIAL_HEADER, Compiler, Unit, compile_unit, find_compiler, has_openmp, link_objects
 
+JOINED = 6  # kernels a file
 _ISA_MACHINES = {"avx2": ("x86_64", "amd64", "i686"), "avx512": ("x86_64", "amd64", "i686"), "neon": ("aarch64", "arm64")}
 _warned = threading.Event()
 
@@ -34,7 +35,7 @@ def kernel_unit(source: Source, flags: Sequence[str] = ()) -> Unit:
     """The C file of one kernel."""
     if source.dialect != "c":
         raise CompilerError(f"kernel {source.entry}: its dialect is {source.dialect}, and this runtime builds C only")
-    return Unit(source.entry, source.text, (*source.flags, *flags))
+    return Unit(source.entry, source.text, (*source.flags, *flags), joinable=source.joinable)
 
 
 def wants_openmp(units: Sequence[Unit]) -> bool:
@@ -80,6 +81,21 @@ def _identity(compiler: Compiler) -> tuple[str, ...]:
     return (*compiler.command, compiler.version, compiler.machine, *compiler.flags, *BASE_FLAGS, "|")
 
 
+def join_units(units: Sequence[Unit]) -> list[Unit]:
+    """Units with runs of joinable ones merged: the vector intrinsics' header costs the compiler more than most kernels do."""
+    out: list[Unit] = []
+    size = 1
+    for u in units:
+        last = out[-1] if out else None
+        if last is not None and u.joinable and last.joinable and (u.flags, u.headers) == (last.flags, last.headers) and size < JOINED:
+            out[-1] = replace(last, text=f"{last.text}\n{u.text}")
+            size += 1
+        else:
+            out.append(u)
+            size = 1
+    return out
+
+
 def compile_objects(units: Sequence[Unit], *, cache: Cache, compiler: Compiler) -> list[Path]:
     """Compile units side by side; the first failure stops those that have not begun."""
 
@@ -101,6 +117,7 @@ def build_library(units: Sequence[Unit], *, cache: Cache | None = None, compiler
     """Compile and link units; gives the path of the cached shared object."""
     cache = cache or default_cache()
     compiler, units = choose_compiler(units, compiler)
+    units = join_units(units)
     flags = (OPENMP_FLAG,) if wants_openmp(units) else ()
     key = key_of("library", soname, *_identity(compiler), *flags, "|", *(object_key(compiler, u) for u in units))
     found = cache.lookup(key, ".so")

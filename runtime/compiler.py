@@ -77,12 +77,16 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Unit:
-    """One C file: its stem, its text, the flags it needs beyond the base flags, and headers (name, text) that lie beside it."""
+    """One C file: its stem, its text, the flags it needs beyond the base flags, and headers (name, text) that lie beside it.
+
+    joinable: it may be compiled in one file with others of the same flags and headers.
+    """
 
     name: str
     text: str
     flags: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    joinable: bool = False
 
 
 # ---- finding

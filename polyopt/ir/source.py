@@ -16,6 +16,7 @@ class Source:
     read-only tensors are `const T *restrict`, others `T *restrict`; `scratch` is present iff `scratch_bytes` > 0 or it is a str
     (a C expression in the params), 64-byte aligned and private to the calling thread. Where `dialect` is not "c" the entry is a device kernel
     and `launch` holds grid and block sizes as C expressions in the params.
+    `joinable`: the text may be compiled in one file with other joinable texts of the same flags.
     """
 
     text: str
@@ -27,6 +28,7 @@ class Source:
     flags: tuple[str, ...] = ()
     scratch_bytes: int | str = 0
     dialect: str = "c"
+    joinable: bool = False
     launch: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     @property
