@@ -1,6 +1,6 @@
 """The on-disk cache of objects and libraries. Takes a key and a builder; gives the path of a file whose checksum has been checked.
 
-An entry is a folder named by its key that holds one file named by its own sha256: one atomic rename publishes it, and a torn or altered file
+An entry is a folder named by its key that holds one file named by its own checksum: one atomic rename publishes it, and a torn or altered file
 is seen and rebuilt. Builders of one key exclude each other by a file lock that the system drops when its holder dies; the lock only saves
 work, correctness comes from the rename. A folder that cannot be written (read-only, full) is replaced by a temporary one, with one warning.
 """
@@ -51,9 +51,14 @@ def default_limit() -> int:
     return limit
 
 
+def new_hash() -> hashlib.blake2b:
+    """BLAKE2b of 256 bits: three times as fast as SHA-256 where the CPU has no instructions for that."""
+    return hashlib.blake2b(digest_size=32)
+
+
 def key_of(*parts: str | bytes) -> str:
-    """sha256 over length-prefixed parts: no two lists of parts run together."""
-    h = hashlib.sha256()
+    """A hash over length-prefixed parts: no two lists of parts run together."""
+    h = new_hash()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
         h.update(len(data).to_bytes(8, "little"))
@@ -197,7 +202,7 @@ def _publish(root: Path, key: str, suffix: str, built: Path) -> Path:
 
 def _digest(file: Path) -> str:
     with file.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
+        return hashlib.file_digest(f, new_hash).hexdigest()
 
 
 @contextlib.contextmanager
