@@ -110,7 +110,8 @@ def test_the_expand_idiom_of_exporters():
 
 
 def test_empty_tensors_are_known():
-    graph = read_onnx(make([node("Exp", ["x"], ["y"])], {"x": (F, [0, 3])}, ["y"]))
+    nodes = [node("Slice", ["x", "zero", "zero"], ["none"]), node("Exp", ["none"], ["y"])]
+    graph = read_onnx(make(nodes, {"x": (F, [4, 3])}, ["y"], {"zero": np.int64([0])}))
     assert infer_known(graph)[1]["y"].shape == (0, 3)
 
 

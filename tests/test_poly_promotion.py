@@ -230,5 +230,5 @@ def test_what_exceeds_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_time_tiles_of_a_stencil() -> None:
-    with pytest.raises(ScheduleError, match="no constant bound|no single affine date|do not move together"):
+    with pytest.raises(ScheduleError, match=r"no constant bound|no single affine date|do not move together"):
         VERBS["promote"](tiled_seidel(), "A", at="tt")

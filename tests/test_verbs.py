@@ -18,8 +18,8 @@ from polyopt.isl_ext import read_set
 from polyopt.lower.loops import lower_to_loops
 from polyopt.target import cpu_target
 from polyopt.verbs import VERBS, bind, distribute, fuse, interchange, parallelize, promote, reverse, shift, skew, strip_mine, tile, unroll, vectorize
-from polyopt.verbs.recipe import apply_recipe
 from polyopt.verbs.promote import make_member
+from polyopt.verbs.recipe import apply_recipe
 from polyopt.verbs.tree import Leaf, Loop, Seq, chains, read_tree, rewrite_schedule
 
 

@@ -126,21 +126,6 @@ def _split(node: Node, builder: Builder) -> list[Node]:
     return [node]
 
 
-def _topk(node: Node, builder: Builder) -> list[Node]:
-    """TopK (10): k becomes input 1."""
-    if "k" in node.attrs:
-        node = with_input(node, 1, builder.ints(node, "k", [node.attrs["k"]]))
-    return [without_attrs(node, "k")]
-
-
-def _dft(node: Node, builder: Builder) -> list[Node]:
-    """DFT (20): axis becomes input 2 (its default was 1)."""
-    if builder.opset < 20:
-        axis = node.attrs.get("axis", 1)
-        node = with_input(without_attrs(node, "axis"), 2, builder.constant(f"{node.name}/axis", axis, np.int64))
-    return [node]
-
-
 # ---- operators that were renamed or absorbed
 
 
@@ -167,11 +152,6 @@ def _resize(node: Node, builder: Builder) -> list[Node]:
     if len(inputs) > 1 and node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize":
         inputs[1] = ""
     return [replace(node, inputs=tuple(inputs))]
-
-
-def _scatter(node: Node, builder: Builder) -> list[Node]:
-    """Scatter was renamed ScatterElements (11)."""
-    return [replace(node, op="ScatterElements")]
 
 
 def _grid_sample(node: Node, builder: Builder) -> list[Node]:
@@ -278,7 +258,7 @@ def _train_batch_normalization(node: Node, builder: Builder) -> list[Node]:
 
 
 def _softmax(node: Node, builder: Builder) -> list[Node]:
-    """Softmax, LogSoftmax, Hardmax before 13 work on the input seen as a matrix: rows up to `axis`, columns from it."""
+    """Softmax, LogSoftmax before 13 work on the input seen as a matrix: rows up to `axis`, columns from it."""
     if builder.opset >= 13:
         return [node]
     x, axis = node.inputs[0], int(node.attrs.get("axis", 1))
@@ -301,19 +281,15 @@ RULES: dict[str, Rule] = {
     "Clip": _clip,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
-    "DFT": _dft,
     "Dropout": _dropout,
     "GridSample": _grid_sample,
-    "Hardmax": _softmax,
     "LogSoftmax": _softmax,
     "Pad": _pad,
     "Resize": _resize,
-    "Scatter": _scatter,
     "Slice": _slice,
     "Softmax": _softmax,
     "Split": _split,
     "Squeeze": _axes,
-    "TopK": _topk,
     "Unsqueeze": _axes,
     "Upsample": _upsample,
 }
@@ -321,6 +297,6 @@ RULES: dict[str, Rule] = {
 BEFORE: dict[str, int] = {"GroupNormalization": 21}
 """Operators whose meaning changed at an opset: before it they are expanded into their function body, never looked up."""
 
-RENAMED: dict[str, str] = {"Upsample": "Resize", "Scatter": "ScatterElements"}
+RENAMED: dict[str, str] = {"Upsample": "Resize"}
 VANISHING = frozenset({"Constant", "Dropout"})
 """Operators that never reach the registry under their own name."""
