@@ -1,4 +1,4 @@
-# ruff: noqa: B007, F821  (t only counts; intrinsics need no import)
+# ruff: noqa: F821  (t only counts; intrinsics need no import)
 """Kernels of the PolyBench kind through @scop: the original body, and the Scop run instance by instance, give the same bits."""
 
 import numpy as np

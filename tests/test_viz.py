@@ -50,7 +50,7 @@ def gemm(A: po.f32[M, K], B: po.f32[K, N], C: po.f32[M, N]):
 
 @po.scop
 def sweep(A: po.f64[N]):
-    for t in range(T):  # noqa: B007
+    for t in range(T):
         for i in range(1, N - 1):
             A[i] = (A[i - 1] + A[i] + A[i + 1]) / 3.0
 
