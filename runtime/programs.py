@@ -71,7 +71,7 @@ def _chunks(program: Program) -> list[bytes | memoryview]:
     first = -(-(len(_MAGIC) + 8 + len(head)) // _ALIGN) * _ALIGN
     out: list[bytes | memoryview] = [_MAGIC, len(head).to_bytes(8, "little"), head, bytes(first - len(_MAGIC) - 8 - len(head))]
     for a in arrays:
-        out.append(memoryview(a.reshape(-1).view(np.uint8)) if a.size else b"")
+        out.append(a.reshape(-1).view(np.uint8).data if a.size else b"")
         out.append(bytes(-a.nbytes % _ALIGN))
     return out
 

@@ -7,6 +7,7 @@ constant, or be computed from constants and from shapes that are fixed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 import onnx
@@ -104,7 +105,7 @@ class _Known:
         graph = onnx.helper.make_graph(cone, "condition", [], [output], weights)
         model = onnx.helper.make_model(graph, opset_imports=self.opsets)
         try:
-            return np.asarray(ReferenceEvaluator(model).run(None, {})[0])
+            return np.asarray(cast("list[Array]", ReferenceEvaluator(model).run(None, {}))[0])
         except Exception:  # a condition that the reference cannot compute is simply not known
             return None
 

@@ -7,6 +7,7 @@ inliner renames the values. Where it cannot type a node with absent inputs, the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol, cast
 
 import onnx
 import onnx.inliner
@@ -21,6 +22,20 @@ from .skeleton import find_schema, infer_types, set_nodes
 _MOST_ROUNDS = 20  # of inlining: bodies that use other composite operators
 _DOMAIN = "polyopt.body"
 _ONNX_FAILURES = (RuntimeError, ValueError, onnx.shape_inference.InferenceError)
+
+
+class _WithBody(Protocol):
+    """What onnx's stubs leave out of OpSchema."""
+
+    has_function: bool
+    has_context_dependent_function: bool
+    function_body: FunctionProto
+
+    def get_context_dependent_function(self, node: bytes, types: Sequence[bytes]) -> bytes: ...
+
+
+def _with_body(schema: onnx.defs.OpSchema) -> _WithBody:
+    return cast(_WithBody, schema)
 
 
 def opset_versions(model: ModelProto) -> dict[str, int]:
@@ -46,7 +61,7 @@ def expand(model: ModelProto) -> None:
         wanted = []
         for n in model.graph.node:
             schema = find_schema(n.op_type, n.domain, versions)
-            if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+            if schema is None or not (_with_body(schema).has_function or _with_body(schema).has_context_dependent_function):
                 continue
             _fill_defaults(n, schema)  # onnx forgets what a body takes from an absent attribute, in inference too
             if not is_known(n, versions.get("", 0)):
@@ -110,11 +125,12 @@ def _with_local_functions(model: ModelProto, wanted: Sequence[tuple[str, str]], 
 
 def _body(node: NodeProto, schema: onnx.defs.OpSchema, types: Mapping[str, TypeProto]) -> FunctionProto | None:
     """The body of one node for its input types."""
-    if schema.has_function:
-        found = schema.function_body
+    defined = _with_body(schema)
+    if defined.has_function:
+        found = defined.function_body
     else:
         given = [types.get(i, TypeProto()).SerializeToString() for i in node.input]
-        found = FunctionProto.FromString(schema.get_context_dependent_function(node.SerializeToString(), given))
+        found = FunctionProto.FromString(defined.get_context_dependent_function(node.SerializeToString(), given))
     if not found.node:
         return None
     body = FunctionProto()

@@ -85,7 +85,7 @@ def _opset(model: ModelProto, label: str) -> int:
     newest = int(onnx.defs.onnx_opset_version())
     if versions[""] > newest:
         raise ModelError(f"{label} has opset {versions['']}, newer than the newest known here: export it with opset {newest}")
-    return versions[""]
+    return int(versions[""])
 
 
 def _upgrade(model: ModelProto, opset: int, label: str) -> ModelProto:

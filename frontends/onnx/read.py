@@ -37,7 +37,7 @@ def read_onnx(source: Source, dims: Mapping[str, int] | None = None, values: Map
     model = build_skeleton(loaded.model)
     stored = _stored_names(loaded.model)
     check_input_types(model, stored)
-    values, inputs = _inputs(model, stored, dims or {})
+    typed, inputs = _inputs(model, stored, dims or {})
     expand(model)
     _refuse_unsupported(model, loaded)
     check_nodes(model)
@@ -47,15 +47,15 @@ def read_onnx(source: Source, dims: Mapping[str, int] | None = None, values: Map
     outputs = tuple(v.name for v in model.graph.output)
     nodes, constants = _outputs_by_nodes(nodes, outputs, set(inputs) | set(constants), builder)
     for name, array in constants.items():
-        values[name] = Value(name, array_dtype(array, f"constant {name!r}"), tuple(affine(d) for d in array.shape))
+        typed[name] = Value(name, array_dtype(array, f"constant {name!r}"), tuple(affine(d) for d in array.shape))
     for n in nodes:
         for o in n.outputs:
             if o:
-                values[o] = Value(o, None, None)
+                typed[o] = Value(o, None, None)
     for v in model.graph.output:
         if v.type.tensor_type.elem_type:
-            values[v.name] = Value(v.name, dtype_of(v.type.tensor_type.elem_type, f"output {v.name!r}"), None)
-    return Graph(loaded.name, inputs, outputs, values, constants, tuple(nodes), loaded.opset)
+            typed[v.name] = Value(v.name, dtype_of(v.type.tensor_type.elem_type, f"output {v.name!r}"), None)
+    return Graph(loaded.name, inputs, outputs, typed, constants, tuple(nodes), loaded.opset)
 
 
 def _with_values(loaded: Loaded, values: Mapping[str, Array]) -> Loaded:

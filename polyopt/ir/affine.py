@@ -281,7 +281,7 @@ def _collect(terms: list[tuple[Atom, int]], const: int) -> Affine:
     items = [(a, k) for a, k in total.items() if k]
     if len(items) > 1:
         if names_only:
-            items.sort()  # type: ignore[type-var]
+            items.sort()
         else:
             items.sort(key=lambda t: _key(t[0]))
     return Affine(tuple(items), const)
