@@ -48,7 +48,7 @@ def emit_device_kernel(nest: LoopNest, dialect: str = "cuda", arch: str = "sm_90
     text = "\n".join([f"/* {comment(nest.name)} ({spelled.name} {comment(arch)}) */", _head(st, spelled), str(body)]) + "\n"
     launch = (tuple(_extent(st, extents, f"block.{a}") for a in "xyz"), tuple(_extent(st, extents, f"thread.{a}") for a in "xyz"))
     return Source(_spell(text, spelled), entry, nest.arguments(), nest.scalars, nest.params, arch, (f"-arch={arch}", *spelled.flags), 0,
-                  spelled.name, launch)  # fmt: skip
+                  spelled.name, launch=launch)  # fmt: skip
 
 
 def _check(nest: LoopNest) -> None:
