@@ -8,16 +8,35 @@ import numpy as np
 import pytest
 from run_loops import run_loops
 
+from polyopt.codegen.c import emit_kernel
 from polyopt.errors import IllegalSchedule, ScheduleError
 from polyopt.ir.affine import affine, var
 from polyopt.ir.dtype import f32
 from polyopt.ir.expr import Access, Binary, Const, Load
+from polyopt.ir.loops import Loop as NestLoop
+from polyopt.ir.loops import Prefetch, walk
 from polyopt.ir.scop import Scop, Statement
 from polyopt.ir.tensor import Tensor
 from polyopt.isl_ext import read_set
 from polyopt.lower.loops import lower_to_loops
 from polyopt.target import cpu_target
-from polyopt.verbs import VERBS, bind, distribute, fuse, interchange, parallelize, promote, reverse, shift, skew, strip_mine, tile, unroll, vectorize
+from polyopt.verbs import (
+    VERBS,
+    bind,
+    distribute,
+    fuse,
+    interchange,
+    parallelize,
+    prefetch,
+    promote,
+    reverse,
+    shift,
+    skew,
+    strip_mine,
+    tile,
+    unroll,
+    vectorize,
+)
 from polyopt.verbs.promote import make_member
 from polyopt.verbs.recipe import apply_recipe
 from polyopt.verbs.tree import Leaf, Loop, Seq, chains, read_tree, rewrite_schedule
@@ -177,3 +196,17 @@ def test_strip_mine_is_always_legal() -> None:
 def test_bad_arguments(verb: str, kwargs: dict[str, object], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         VERBS[verb](gemm(4, 4, 4), **kwargs)
+
+
+def test_prefetch_is_a_hint_ahead_of_the_load() -> None:
+    s = prefetch(tile(distribute(gemm(9, 20, 6), "k"), i=4, j=8, of="S1"), "B", at="k", distance=2)
+    nest = lower_to_loops(s)
+    hints = [n for n in walk(nest.body) if isinstance(n, Prefetch)]
+    loop = next(n for n in walk(nest.body) if isinstance(n, NestLoop) and n.name == "k")
+    assert hints and all(h.access.tensor == "B" and h.access.indices[0] == var(loop.var) + 2 for h in hints)
+    assert "__builtin_prefetch" in emit_kernel(nest, cpu_target("scalar")).text
+    check_gemm(s, 9, 20, 6)
+    with pytest.raises(ScheduleError, match="distance is 0"):
+        prefetch(s, "B", at="k", distance=0)
+    with pytest.raises(ScheduleError, match="no statement below the loop k loads C"):
+        prefetch(s, "C", at="k", distance=1)

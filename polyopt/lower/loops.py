@@ -21,6 +21,7 @@ from ..ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode
 from ..ir.scop import Scop, Statement
 from ..isl_ext import CTX, PARAM, SET, OperationBudget, max_operations, node_type
 from .peel import peel_partial_tiles, simplify_access, simplify_expr, tightest
+from .prefetch import place_prefetches
 
 # islpy's stubs type these enums as ints on one side only
 AST: Any = isl.ast_node_type
@@ -71,6 +72,7 @@ def lower_to_loops(scop: Scop) -> LoopNest:
     body = _read(reader, ast, _Env({}, dict(ranges)))
     locals_ = tuple(t for t in scop.tensors if t.role == "local")
     body = place_declares(body, [t.name for t in locals_ if t.scope == "registers"])
+    body = place_prefetches(body, scop.meta.get("prefetch", ()))
     body = peel_partial_tiles(body, dict(ranges))
     arguments = tuple(t for t in scop.tensors if t.role != "local")
     return LoopNest(scop.name, scop.params, arguments + locals_, scop.scalars, body, tuple(ranges.items()))

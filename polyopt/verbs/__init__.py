@@ -9,11 +9,12 @@ from .distribute import distribute
 from .fuse import fuse
 from .interchange import interchange
 from .marks import bind, parallelize, unroll, vectorize
+from .prefetch import prefetch
 from .promote import promote
 from .skew import reverse, shift, skew
 from .tile import strip_mine, tile
 
 VERBS: Mapping[str, Callable[..., Scop]] = {
     f.__name__: f
-    for f in (tile, strip_mine, interchange, skew, reverse, shift, fuse, distribute, vectorize, unroll, parallelize, bind, promote)
+    for f in (tile, strip_mine, interchange, skew, reverse, shift, fuse, distribute, vectorize, unroll, parallelize, bind, promote, prefetch)
 }
