@@ -101,10 +101,11 @@ def make_plane(
 def main_statements(scop: Scop) -> list[str]:
     """The statements but for the copies to and from the buffers of tiles; these have iterators of their own."""
     private = {t.name for t in scop.tensors if t.role == "local" and t.scope in PRIVATE_SCOPES}
-    copies = {
-        s.name for s in scop.statements if isinstance(s.expr, Load) and s.reduction is None and {s.write.tensor, s.expr.access.tensor} & private
-    }
-    return [s.name for s in scop.statements if s.name not in copies] or [s.name for s in scop.statements]
+    return [s.name for s in scop.statements if not _is_copy(s, private)] or [s.name for s in scop.statements]
+
+
+def _is_copy(s: Statement, private: set[str]) -> bool:
+    return isinstance(s.expr, Load) and s.reduction is None and not private.isdisjoint({s.write.tensor, s.expr.access.tensor})
 
 
 def deepest(scop: Scop, statements: Sequence[str]) -> Statement:
