@@ -4,7 +4,6 @@ that run them on copies of arrays."""
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,14 +42,9 @@ def build_batch(sources: Sequence[Source], name: str = "batch") -> ctypes.CDLL:
     units = []
     for isa, openmp in sorted({(s.isa, OPENMP_FLAG in s.flags) for s in sources}):
         mine = [s for s in sources if (s.isa, OPENMP_FLAG in s.flags) == (isa, openmp)]
-        text = "\n".join(own_helpers(s) for s in mine)
+        text = "\n".join(s.text for s in mine)
         units.append(Unit(f"{name}_{isa}{'_omp' if openmp else ''}", text, (*mine[0].flags, "-O1")))
     return ctypes.CDLL(str(build_library(units)))
-
-
-def own_helpers(s: Source) -> str:
-    """The text with helper functions named after the kernel, so that texts can stand in one file."""
-    return re.sub(r"\b(po_\w+)", rf"\1_{s.entry}", s.text)
 
 
 def run_kernel(library: ctypes.CDLL, s: Source, arrays: Mapping[str, Array], params: Mapping[str, int]) -> dict[str, Array]:

@@ -12,12 +12,18 @@ import islpy as isl
 from hypothesis import strategies as st
 
 from polyopt.errors import IllegalSchedule, ScheduleError
-from polyopt.ir.scop import Scop
+from polyopt.ir.scop import Dependences, Scop
 from polyopt.poly import deps
 from polyopt.verbs import VERBS, checked
 from polyopt.verbs.tree import Chain, chains, read_tree
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]  # verb, arguments
+
+
+TRIED = (
+    "tile", "strip_mine", "interchange", "skew", "reverse", "shift", "fuse", "distribute", "vectorize", "unroll", "parallelize",
+    "promote", "prefetch",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Trial:
-    """A scop after random verbs. `calls` are those that were accepted."""
+    """A scop after random verbs. `calls` are those that were accepted, `start` the dependences of the program itself."""
 
     scop: Scop
+    start: Dependences | None
     calls: tuple[Call, ...]
     refusals: tuple[Refusal, ...]
 
@@ -71,14 +78,15 @@ def spying(module: Any, name: str, calls: list[tuple[Any, ...]]) -> Iterator[Non
 
 @st.composite
 def schedules(draw: Any, scop: Scop, most: int = 5) -> Trial:
-    """Up to `most` random verbs on a scop, tried until they are accepted (twice as many tries at most)."""
+    """Up to `most` random verbs on a scop, tried until they are accepted (half as many more tries at most)."""
     calls: list[Call] = []
     refusals: list[Refusal] = []
     fallbacks: list[tuple[Any, ...]] = []
     with spying(deps, "_memory_based", fallbacks):
         scop = deps.compute_dependences(scop)
+        start = scop.dependences
         wanted = draw(st.sampled_from(range(most, -1, -1)))
-        for _ in range(2 * wanted):
+        for _ in range(wanted + wanted // 2):
             call = draw(verb_calls(scop)) if len(calls) < wanted else None
             if call is None:
                 break
@@ -93,7 +101,7 @@ def schedules(draw: Any, scop: Scop, most: int = 5) -> Trial:
                 pass
             else:
                 calls.append(call)
-    return Trial(scop, tuple(calls), tuple(refusals))
+    return Trial(scop, start, tuple(calls), tuple(refusals))
 
 
 @st.composite
@@ -107,7 +115,7 @@ def verb_calls(draw: Any, scop: Scop) -> Call | None:
     loops, statements = chain.names(), chain.statements
     loop = pick(*loops)
     of = {"of": pick(*statements)}
-    verb = pick(*[v for v in VERBS if v != "bind"], "tile", "promote")
+    verb = pick(*(v for v in TRIED if v in VERBS), "tile", "promote")
     if verb == "tile":
         some = draw(st.lists(st.sampled_from(loops), min_size=1, max_size=3, unique=True))
         return verb, (), {**{n: pick(1, 2, 3, 4) for n in some}, **of}
@@ -128,7 +136,9 @@ def verb_calls(draw: Any, scop: Scop) -> Call | None:
         return verb, (loop, pick(2, 4, 8)), of
     if verb == "unroll":
         return verb, (loop, *pick((), (2,), (3,))), of
-    if verb == "promote":
+    if verb in ("promote", "prefetch"):
         tensor = pick(*(a.tensor for n in statements for s in [scop.statement(n)] for a in (s.write, *s.reads())))
+        if verb == "prefetch":
+            return verb, (tensor,), {"at": loop, "distance": pick(1, 2), **of}
         return verb, (tensor,), {"at": loop, "scope": pick("registers", "cache"), "lanes": pick(0, 0, 4), **of}
     return verb, (loop,), of  # reverse, parallelize

@@ -21,11 +21,11 @@ from random_schedules import Trial, schedules
 from strategies import Program, programs
 from witnesses import check_witness
 
-from polyopt.ir.scop import Scop
+from polyopt.ir.scop import Dependences, Scop
 from polyopt.ir.verify import verify_nest, verify_scop
 from polyopt.lower.loops import lower_to_loops
 from polyopt.options import Options
-from polyopt.poly import deps
+from polyopt.poly import deps, legality
 from polyopt.poly.certify import certify
 from polyopt.target import ISAS, cpu_flags, cpu_target
 from polyopt.verbs.recipe import apply_recipe
@@ -48,7 +48,7 @@ class Case:
         return f"{self.program!r}\n{how}\non {self.job.isa}, fp={self.job.fp}, threads={self.job.threads}"
 
 
-def draw_cases(part: int, make: Callable[[Any], Case]) -> list[Case]:
+def draw_cases(part: int, make: Callable[[Any], list[Case]]) -> list[Case]:
     """The same random cases in every run."""
     cases: list[Case] = []
 
@@ -56,7 +56,7 @@ def draw_cases(part: int, make: Callable[[Any], Case]) -> list[Case]:
     @settings(max_examples=EACH, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(st.data())
     def collect(data: Any) -> None:
-        cases.append(make(data.draw))
+        cases.extend(make(data.draw))
 
     collect()
     return cases
@@ -85,40 +85,43 @@ def lowered(scop: Scop, isa: str, fp: str, threads: int) -> Job:
 
 
 @pytest.fixture(autouse=True)
-def quick_dependences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs with indirect accesses take isl seconds: the budget is cut, and the memory-based fallback is tested too."""
-    monkeypatch.setattr(deps, "BUDGET", 200_000)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs with indirect accesses take isl seconds: the budget is cut, and the memory-based fallback is tested too. No repairs are sought."""
+    monkeypatch.setattr(deps, "BUDGET", 100_000)
+    monkeypatch.setattr(legality, "suggest_loops", lambda *_: None)
+    monkeypatch.setattr(legality, "suggest_skew", lambda *_: None)
+
+
+def by_verbs(draw: Any, program: Program, accepted: Counter[str]) -> Case:
+    """A program under random verbs, its refusals checked."""
+    trial = draw(schedules(program.function.scop))
+    for refusal in trial.refusals:
+        check_witness(refusal)
+    accepted.update(call[0] for call in trial.calls)
+    isa, fp = draw(st.sampled_from(HERE)), draw(st.sampled_from(["strict", "strict", "default", "fast"]))
+    return Case(program, trial, trial.scop, lowered(trial.scop, isa, fp, draw(st.sampled_from([1, 1, 2]))))
+
+
+def by_recipe(draw: Any, program: Program, dependences: Dependences | None) -> Case:
+    """A program as the recipes schedule it."""
+    isa, fp = draw(st.sampled_from(HERE)), draw(st.sampled_from(["strict", "default", "fast"]))
+    threads = draw(st.sampled_from([1, 1, 2]))
+    given = replace(program.function.scop, dependences=dependences)
+    scop = apply_recipe(given, replace(cpu_target(isa, threads), l2=4096), Options(isa=isa, fp=fp, threads=threads))
+    assert fp != "strict" or scop.label == "bit-identical"
+    return Case(program, None, scop, lowered(scop, isa, fp, threads))
 
 
 @pytest.mark.cc
 @pytest.mark.parametrize("part", range(PARTS))
-def test_random_verbs(part: int) -> None:
+def test_compiled_programs_equal_python(part: int) -> None:
     accepted: Counter[str] = Counter()
 
-    def make(draw: Any) -> Case:
+    def make(draw: Any) -> list[Case]:
         program = draw(programs())
-        trial = draw(schedules(program.function.scop))
-        for refusal in trial.refusals:
-            check_witness(refusal)
-        accepted.update(call[0] for call in trial.calls)
-        isa, fp = draw(st.sampled_from(HERE)), draw(st.sampled_from(["strict", "strict", "default", "fast"]))
-        return Case(program, trial, trial.scop, lowered(trial.scop, isa, fp, draw(st.sampled_from([1, 1, 2]))))
+        verbs = by_verbs(draw, program, accepted)
+        return [verbs, by_recipe(draw, program, verbs.trial.start if verbs.trial is not None else None)]
 
     cases = draw_cases(part, make)
     assert len(accepted) >= 6 and sum(accepted.values()) >= EACH // 2, accepted
-    check_cases(cases, f"verbs{part}")
-
-
-@pytest.mark.cc
-@pytest.mark.parametrize("part", range(PARTS))
-def test_recipes(part: int) -> None:
-    def make(draw: Any) -> Case:
-        program = draw(programs())
-        isa, fp = draw(st.sampled_from(HERE)), draw(st.sampled_from(["strict", "default", "fast"]))
-        threads = draw(st.sampled_from([1, 1, 2]))
-        target = cpu_target(isa, threads)
-        scop = apply_recipe(program.function.scop, replace(target, l2=4096), Options(isa=isa, fp=fp, threads=threads))
-        assert fp != "strict" or scop.label == "bit-identical"
-        return Case(program, None, scop, lowered(scop, isa, fp, threads))
-
-    check_cases(draw_cases(100 + part, make), f"recipes{part}")
+    check_cases(cases, f"random{part}")

@@ -8,12 +8,12 @@ isl's `isolate` would do the same, but it anchors the subtree and costs a case s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..ir.affine import Affine, Range, affine
 from ..ir.dtype import i64
-from ..ir.expr import Access, Compare, Expr, IndexValue, Load, rewrite, substitute, substitute_access
+from ..ir.expr import Access, Compare, Expr, IndexValue, Load, loads, rewrite, substitute, substitute_access
 from ..ir.loops import Declare, If, Instance, Loop, LoopNode, Prefetch, walk
 
 Ranges = Mapping[str, Range]
@@ -128,7 +128,7 @@ def one_at_a_time(body: tuple[LoopNode, ...], cut: Affine, ranges: Ranges) -> tu
     if not buffers or any(sum(1 for x in _loops((p,)) if x in inner) != 1 for p in parts):
         return None
     first = inner[0]
-    if any(n.lower != first.lower or n.upper != first.upper for n in inner):
+    if any(n.lower != first.lower or n.upper != first.upper for n in inner) or not _apart(parts, inner, buffers):
         return None
     made = []
     for p in parts:
@@ -139,6 +139,15 @@ def one_at_a_time(body: tuple[LoopNode, ...], cut: Affine, ranges: Ranges) -> tu
     declares = tuple(n for n in body if isinstance(n, Declare))
     moved = Loop(first.var, first.lower, first.upper, (*declares, *made), first.step, "", first.name, 0, first.range)
     return peel_partial_tiles((moved,), ranges)
+
+
+def _apart(parts: Sequence[LoopNode], inner: list[Loop], buffers: set[str]) -> bool:
+    """Whether each tensor that is no buffer and is written is used by one part alone, which runs the iterations in the same order as before."""
+    written = [{x.write.tensor for x in walk((p,)) if isinstance(x, Instance)} - buffers for p in parts]
+    used = [w | {x.access.tensor for n in walk((p,)) if isinstance(n, Instance) for x in loads(n.expr)} for w, p in zip(written, parts)]
+    return all(
+        not w or (any(p is n for n in inner) and not any(w & u for j, u in enumerate(used) if j != k)) for k, (p, w) in enumerate(zip(parts, written))
+    )
 
 
 def _loops(body: tuple[LoopNode, ...]) -> list[Loop]:

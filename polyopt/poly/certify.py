@@ -2,8 +2,9 @@
 
 Takes the Scop and the LoopNest that came out of it; gives a frozen `Certificate`. The nest is read back into isl and compared with the
 Scop: the same instances, each once; the dependences in order; accesses that are the statements' own and in bounds; parallel and vector
-loops that carry nothing; copies into buffers and back that change no value. A claim that fails is a defect of polyopt (`InternalError`
-with a witness); one whose proof exceeds isl's budget, or rests on an index read at run time, is marked as not proven.
+loops that carry nothing; buffers whose values are not read beyond their declaration; copies that change no value. A claim that fails is a
+defect of polyopt (`InternalError` with a witness); one whose proof exceeds isl's budget, or rests on an index read at run time, is marked
+as not proven.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..ir.scop import Scop
 from ..isl_ext import IN, OUT, OperationBudget, maps_of, max_operations, sample_map, sample_set
 from .deps import compute_dependences
 from .legality import kinds, private_kinds
+from .lifetimes import prove_lives
 from .nest import Leaf, compute_leaves
 from .promotion import prove_promotions
 from .prove_accesses import NotProven, prove_accesses, prove_bounds
@@ -71,6 +73,7 @@ def certify(scop: Scop, nest: LoopNest, *, budget: int = BUDGET) -> Certificate:
         ("parallel", lambda: prove_parallel(scop, leaves, dependent)),
         ("accesses", lambda: prove_accesses(scop, leaves)),
         ("bounds", lambda: prove_bounds(scop, nest, leaves)),
+        ("lives", lambda: prove_lives(scop, leaves)),
         ("copies", lambda: prove_promotions(scop)),
     )
     return Certificate(nest.name, scop.label, tuple(_claim(nest.name, name, prove, budget) for name, prove in claims))

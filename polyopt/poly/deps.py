@@ -163,6 +163,13 @@ def compute_private_flow(scop: Scop, order: isl.Schedule) -> isl.UnionMap:
     return _split_reduction(scop, flow)[0]
 
 
+def compute_flow_through(scop: Scop, tensor: str) -> isl.UnionMap:
+    """The flow through one tensor, that among updates of a reduction included."""
+    space = param_space(scop.params).add_unnamed_tuple_ui(len(scop.tensor(tensor).shape)).set_tuple_name(SET, tensor)
+    cells = isl.UnionSet.from_set(isl.Set.universe(space))
+    return _flow_of(scop, reads(scop).intersect_range(cells), _writes(scop).within(cells))
+
+
 def compute_private_order(scop: Scop) -> tuple[isl.UnionMap, isl.UnionMap]:
     """The anti and output dependences through private buffers, which `Dependences` leaves out.
 

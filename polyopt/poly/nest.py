@@ -7,7 +7,7 @@ from the outside in, so two executions are never at the same date.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
@@ -28,7 +28,7 @@ class Leaf:
     loops: tuple[Loop, ...]
     positions: tuple[int, ...]
     domain: isl.Set
-    declared: tuple[frozenset[str], ...]  # by body, outside in: the buffers declared in it before the leaf
+    declared: tuple[Mapping[str, tuple[int, ...]], ...]  # by body, outside in: the buffers declared in it before the leaf, and where
 
     @property
     def cols(self) -> Columns:
@@ -61,28 +61,27 @@ def _leaves(
     loops: tuple[Loop, ...],
     positions: tuple[int, ...],
     domain: isl.Set,
-    declared: tuple[frozenset[str], ...],
+    declared: tuple[Mapping[str, tuple[int, ...]], ...],
 ) -> Iterator[Leaf]:
     counter = [0]
-    here: set[str] = set()
 
-    def visit(nodes: tuple[LoopNode, ...], domain: isl.Set) -> Iterator[Leaf]:
+    def visit(nodes: tuple[LoopNode, ...], domain: isl.Set, here: Mapping[str, tuple[int, ...]]) -> Iterator[Leaf]:
         for n in nodes:
             counter[0] += 1
             at = (*positions, counter[0])
             if isinstance(n, Declare):
-                here.add(n.tensor)
+                here = {**here, n.tensor: at}
             elif isinstance(n, Instance):
-                yield Leaf(n, loops, at, domain, (*declared, frozenset(here)))
+                yield Leaf(n, loops, at, domain, (*declared, here))
             elif isinstance(n, Loop):
-                yield from _leaves(n.body, (*loops, n), at, enter(n, loops, domain), (*declared, frozenset(here)))
+                yield from _leaves(n.body, (*loops, n), at, enter(n, loops, domain), (*declared, here))
             elif isinstance(n, If):
                 yes = guard_set(n.cond, loops, domain)
-                yield from visit(n.body, domain.intersect(yes))
+                yield from visit(n.body, domain.intersect(yes), here)
                 if n.orelse:
-                    yield from visit(n.orelse, domain.subtract(yes))
+                    yield from visit(n.orelse, domain.subtract(yes), here)
 
-    yield from visit(nodes, domain)
+    yield from visit(nodes, domain, {})
 
 
 def guard_set(cond: Expr, loops: tuple[Loop, ...], domain: isl.Set) -> isl.Set:

@@ -17,6 +17,7 @@ from ..ir.loops import LoopNest
 from ..ir.scop import Scop
 from ..isl_ext import PARAM, SET, sample_set
 from .convert import to_aff
+from .lifetimes import find_moves, move
 from .nest import Leaf, guarded_loads
 
 
@@ -25,13 +26,14 @@ class NotProven(Exception):
 
 
 def prove_accesses(scop: Scop, leaves: list[Leaf]) -> str:
-    """Every access of an instance is one of its statement's accesses at the instance's coordinates."""
+    """Every access of an instance is one of its statement's accesses at the instance's coordinates, moved as the buffer's life has it."""
     count = 0
+    moves = find_moves(scop, leaves)
     for x in leaves:
         s = scop.statement(x.instance.statement)
         values = dict(zip(s.iters, x.instance.coords))
-        own = [substitute_access(s.write, values)]
-        reads = [load.access for load in loads(substitute(s.expr, values))]
+        own = [move(substitute_access(s.write, values), x, moves)]
+        reads = [move(load.access, x, moves) for load in loads(substitute(s.expr, values))]
         if x.instance.reduction != s.reduction:
             raise InternalError(f"{s.name} is an update by {s.reduction} and the nest updates by {x.instance.reduction}")
         _match(scop, x, x.instance.write, own, "writes")

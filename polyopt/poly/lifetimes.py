@@ -1,0 +1,91 @@
+"""Lives of declared buffers, for the certificate of a LoopNest.
+
+A buffer's life begins where it is declared and ends with the body that declares it: each iteration of the loops around has its own. Takes the
+leaves of a nest (`poly/nest.py`) and the Scop. Proves that no value is handed on from one life to another; and finds, for each life, by how
+much the nest moves the buffer's indices against the Scop's: a constant of the life, since a new buffer may keep its elements anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import islpy as isl
+
+from ..errors import InternalError
+from ..ir.affine import Affine
+from ..ir.expr import Access, substitute_access
+from ..ir.scop import Scop
+from ..isl_ext import IN, OUT, maps_of, sample_map
+from .deps import compute_flow_through
+from .nest import Leaf
+
+Life = tuple[str, int, tuple[int, ...]]  # buffer, how many loops stand around its declaration, the place of that declaration
+Moves = Mapping[Life, tuple[Affine, ...]]
+
+
+def life_of(x: Leaf, tensor: str) -> Life | None:
+    """The life of a buffer that a leaf uses; None for a tensor that is declared nowhere around it."""
+    for depth in reversed(range(len(x.declared))):
+        if tensor in x.declared[depth]:
+            return tensor, depth, x.declared[depth][tensor]
+    return None
+
+
+def find_moves(scop: Scop, leaves: list[Leaf]) -> Moves:
+    """For each life, the index in the Scop less the index in the nest, as a function of the loops around the declaration."""
+    out: dict[Life, tuple[Affine, ...]] = {}
+    for x in leaves:
+        write = x.instance.write
+        life = life_of(x, write.tensor)
+        if life is None or life in out or not write.is_affine:
+            continue
+        s = scop.statement(x.instance.statement)
+        own = substitute_access(s.write, dict(zip(s.iters, x.instance.coords)))
+        if own.tensor != write.tensor or not own.is_affine or len(own.indices) != len(write.indices):
+            continue
+        moved = tuple(p - q for p, q in zip(own.affine_indices(), write.affine_indices(), strict=True))
+        around = {*scop.params, *(loop.var for loop in x.loops[: life[1]])}
+        if all(d.names() <= around for d in moved):
+            out[life] = moved
+    return out
+
+
+def move(a: Access, x: Leaf, moves: Moves) -> Access:
+    """An access of the Scop where the nest keeps that element."""
+    life = life_of(x, a.tensor)
+    if life is None or life not in moves or not a.is_affine:
+        return a
+    return Access(a.tensor, tuple(p - d for p, d in zip(a.affine_indices(), moves[life], strict=True)))
+
+
+def prove_lives(scop: Scop, leaves: list[Leaf]) -> str:
+    """Every value of a declared buffer is read within the life in which it was written."""
+    names = sorted({t for x in leaves for body in x.declared for t in body})
+    by_name: dict[str, list[Leaf]] = {}
+    for x in leaves:
+        by_name.setdefault(x.instance.statement, []).append(x)
+    for t in names:
+        for dep in maps_of(compute_flow_through(scop, t).intersect_params(scop.context)):
+            for a, b, pairs in _pairs(dep, by_name):
+                life = life_of(a, t)
+                if life is None or life_of(b, t) != life:
+                    _refuse(t, pairs, a, b)
+                for d in range(life[1]):  # type: ignore[index]
+                    for bad in (pairs.order_lt(IN, d, OUT, d), pairs.order_gt(IN, d, OUT, d)):
+                        if not bad.is_empty():
+                            _refuse(t, bad, a, b)
+    return f"{len(names)} declared buffers hand no value from one life to another" if names else "no buffer is declared"
+
+
+def _pairs(dep: isl.Map, by_name: Mapping[str, list[Leaf]]) -> Iterator[tuple[Leaf, Leaf, isl.Map]]:
+    for a in by_name.get(dep.get_tuple_name(IN), ()):
+        left = dep.preimage_domain_multi_aff(a.coordinates()).intersect_domain(a.domain)
+        for b in by_name.get(dep.get_tuple_name(OUT), ()) if not left.is_empty() else ():
+            pairs = left.preimage_range_multi_aff(b.coordinates()).intersect_range(b.domain)
+            if not pairs.is_empty():
+                yield a, b, pairs
+
+
+def _refuse(tensor: str, bad: isl.Map, a: Leaf, b: Leaf) -> None:
+    found = sample_map(bad)
+    raise InternalError(f"a value of {tensor} goes from {a.instance.statement} to {b.instance.statement}, beyond its declaration: {found}")
