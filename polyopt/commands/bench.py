@@ -8,8 +8,18 @@ from pathlib import Path
 import click
 
 from ..errors import WrongResult
-from .common import compiled, dim_option, json_option, model_argument, options_of, peers_of, print_json, progress, threads_option
-from .inputs import bind_dims, default_arrays, read_npz
+from .common import (
+    compiled_for,
+    dim_option,
+    json_option,
+    model_argument,
+    npz_reader,
+    options_of,
+    peers_of,
+    print_json,
+    progress,
+    threads_option,
+)
 from .oracle import deviation, peer
 from .timing import Row, interleave, report, row, table
 
@@ -33,8 +43,7 @@ def bench_command(model: str, threads: int, against: str, inputs: str | None, se
 
 def bench_model(model: str, threads: int, against: tuple[str, ...], inputs: str | None, seconds: float, dims: tuple[str, ...] = ()) -> Row:
     """One line of a benchmark; refuses to time a model whose outputs differ from its peers' by over 1e-4 × scale."""
-    program = compiled(model, options_of(threads, dims=dims))
-    feed = read_npz(inputs, program.inputs) if inputs else default_arrays(program.inputs, bind_dims(program.inputs, {}))
+    program, feed = compiled_for(model, options_of(threads, dims=dims), npz_reader(inputs))
     names = [p.name for p in program.outputs]
     peers = {name: peer(name, model, names, threads) for name in against}
     ours = program.run(feed)

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import WrongResult
-from .common import compiled, dim_option, json_option, model_argument, options_of, print_json, threads_option
-from .inputs import bind_dims, default_arrays, read_npz
+from .common import compiled_for, dim_option, json_option, model_argument, npz_reader, options_of, print_json, threads_option
 from .oracle import Deviation, deviation, onnxruntime_peer
 
 
@@ -36,8 +35,7 @@ def check_command(model: str, inputs: str | None, dims: tuple[str, ...], threads
 
 def check_model(model: str, inputs: str | None, dims: tuple[str, ...], threads: int, isa: str) -> list[Deviation]:
     """The deviation of every output, in order."""
-    program = compiled(model, options_of(threads, isa=isa, dims=dims))
-    feed = read_npz(inputs, program.inputs) if inputs else default_arrays(program.inputs, bind_dims(program.inputs, {}))
+    program, feed = compiled_for(model, options_of(threads, isa=isa, dims=dims), npz_reader(inputs))
     names = [p.name for p in program.outputs]
     ours = program.run(feed)
     reference = onnxruntime_peer(model, names, threads)(feed)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,10 +18,11 @@ from rich.console import Console
 
 import polyopt as po
 
-from ..errors import ModelError, OutputError, UserError
+from ..errors import ArgumentError, ModelError, OutputError, UserError
+from ..ir.program import Port
 from ..options import FP_LEVELS, TARGETS, Options
 from ..target import ISAS
-from .inputs import parse_dims
+from .inputs import Arrays, PortLike, bind_dims, default_arrays, dims_of, parse_dims, read_npz
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,6 +82,32 @@ def compiled(path: str, options: Options, folder: bool = False) -> Any:
     existing_model(path, folder)
     with progress(f"{'load' if Path(path).is_dir() else 'compile'} {Path(path).name}"):
         return po.compile(path, options=options)
+
+
+def compiled_for(path: str, options: Options, read: Callable[[Sequence[PortLike]], Arrays], folder: bool = False) -> tuple[Any, Arrays]:
+    """The model compiled for the shapes of its inputs, and the inputs: those that `read` gives, the others made up."""
+    existing_model(path, folder)
+    loaded = compiled(path, options, folder) if Path(path).is_dir() else None
+    ports = _ports(path, options) if loaded is None else loaded.inputs
+    given = read(ports)
+    bound = bind_dims(ports, dims_of(ports, given))
+    empty = next((d for d, n in bound.items() if n == 0), None)
+    if empty is not None:
+        raise ArgumentError(f"the given inputs make dim {empty} 0: they hold nothing to compute with")
+    program = loaded or compiled(path, replace(options, dims={**options.dims, **bound}))
+    return program, default_arrays([p for p in ports if p.name not in given], bound) | given
+
+
+def _ports(path: str, options: Options) -> tuple[Port, ...]:
+    """The inputs of a model that is only read."""
+    graph = po.load(path, options=options).graph
+    values = [graph.values[name] for name in graph.inputs]
+    return tuple(Port(v.name, v.dtype, v.shape) for v in values if v.dtype is not None and v.shape is not None)
+
+
+def npz_reader(path: str | None) -> Callable[[Sequence[PortLike]], Arrays]:
+    """What reads the inputs of --inputs; none where there is no file."""
+    return lambda ports: read_npz(path, ports) if path else {}
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ import click
 import numpy as np
 
 from ..errors import OutputError
-from .common import compiled, compiler_options, options_of, output_folder
-from .inputs import bind_dims, default_arrays, dims_of, read_npy
+from .common import compiled_for, compiler_options, options_of, output_folder
+from .inputs import read_npy
 
 
 @click.command("run")
@@ -34,10 +34,7 @@ def run_command(
     """Run a model, or a folder that `polyopt compile` wrote."""
     options = options_of(threads, target, isa, fp, dims)
     folder = None if output is None else output_folder(output)
-    program = compiled(model, options, folder=True)
-    arrays = read_npy(given, program.inputs)
-    bound = bind_dims(program.inputs, dims_of(program.inputs, arrays))
-    feed = default_arrays(program.inputs, bound) | arrays
+    program, feed = compiled_for(model, options, lambda ports: read_npy(given, ports), folder=True)
     results: dict[str, np.ndarray[Any, Any]] = program.run(feed)
     for name, array in results.items():
         click.echo(_summary(name, array))
