@@ -9,6 +9,7 @@ from .errors import UserError
 
 FP_LEVELS = ("strict", "default", "fast")
 TARGETS = ("cpu", "cuda", "opencl", "hip")
+LARGEST_DIM = 2**56  # bytes of the largest address space there is: products of few such numbers are still told from sizes
 
 
 @dataclass(frozen=True)
@@ -34,5 +35,5 @@ class Options:
         if not isinstance(self.threads, int) or self.threads < 1:
             raise UserError(f"Options(threads={self.threads!r}): give a whole number of at least 1")
         for k, v in self.dims.items():
-            if not isinstance(v, int) or v < 1:
-                raise UserError(f"Options(dims={{{k!r}: {v!r}}}): a dim must be a whole number of at least 1")
+            if isinstance(v, bool) or not isinstance(v, int) or not 1 <= v <= LARGEST_DIM:
+                raise UserError(f"Options(dims={{{k!r}: {v!r}}}): a dim must be a whole number of at least 1 and at most {LARGEST_DIM}")

@@ -17,6 +17,7 @@ from polyopt.ir.dtype import DType
 Array = np.ndarray[Any, Any]
 _addressof = ctypes.addressof
 _from_buffer: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
+_TOO_LARGE = 2**62  # bytes; NumPy calls more than its index type holds a ValueError
 _ALIGN_FROM = 16384  # bytes from which the cost of vector stores across cache lines exceeds that of an aligned allocation
 
 
@@ -37,6 +38,8 @@ def address(array: Array) -> int:
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any], align: int = 64) -> Array:
     """An uninitialised dense array whose memory starts at a multiple of `align`."""
     nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if nbytes >= _TOO_LARGE:
+        raise MemoryError(f"an array of shape {shape} and {nbytes} bytes")
     raw = np.empty(nbytes + align, np.uint8)
     start = -address(raw) % align
     return raw[start : start + nbytes].view(dtype).reshape(shape)

@@ -44,7 +44,7 @@ def _port(port: Port) -> str:
 
 
 def _comment(text: str) -> str:
-    return text.replace("*/", "* /").replace("\n", " ").replace("\\", "/").replace("??", "? ?")
+    return text.replace("*/", "* /").replace("/*", "/ *").replace("\n", " ").replace("\\", "/").replace("??", "? ?")
 
 
 def emit_metadata(program: Program) -> str:

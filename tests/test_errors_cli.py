@@ -70,6 +70,9 @@ def test_options_that_make_no_sense(capsys: Capture, tmp_path: Path) -> None:
     refused(capsys, ["run", path, "--fp", "sloppy"], "sloppy", "strict")
     refused(capsys, ["run", path, "--dim", "N=0"], "N=0")
     refused(capsys, ["run", path, "--dim", "N"], "NAME=VALUE")
+    refused(capsys, ["run", path, "--dim", "N=1" + "0" * 5000], "NAME=VALUE")
+    refused(capsys, ["run", path, "--dim", f"N={2**56}"], "input 'x'", "more than any memory")
+    refused(capsys, ["run", path, "--dim", "N=2", "--dim", "N=3"], "N is 2 already")
     refused(capsys, ["bench", path, "--against", "abacus"], "abacus", "onnxruntime")
 
 
@@ -130,6 +133,32 @@ BROKEN: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     ),
     "negative": (lambda p: model(p, [helper.make_node("Relu", ["x"], ["y"])], [tensor("x", [2, -3])], [tensor("y", [2, -3])]), ("-3",)),
     "zero": (lambda p: model(p, [helper.make_node("Relu", ["x"], ["y"])], [tensor("x", [2, 0])], [tensor("y", [2, 0])]), ("0",)),
+    "huge": (
+        lambda p: model(p, [helper.make_node("Relu", ["x"], ["y"])], [tensor("x", [2**32, 2**32])], [tensor("y", [2**32, 2**32])]),
+        ("input 'x'", "more than any memory"),
+    ),
+    "huge inside": (
+        lambda p: model(
+            p, [helper.make_node("Range", ["zero", "limit", "one"], ["r"]), helper.make_node("Add", ["x", "r"], ["y"])],
+            [tensor("x", [1], I)], [tensor("y", [2**60], I)],
+            [numpy_helper.from_array(np.asarray(v, np.int64), n) for n, v in (("zero", 0), ("limit", 2**60), ("one", 1))],
+        ),
+        ("Range", "more than any memory"),
+    ),
+    "cut to nothing": (
+        lambda p: model(
+            p, [helper.make_node("Pad", ["x", "pads"], ["y"])], [tensor("x", [4])], [tensor("y", ["n"])],
+            [numpy_helper.from_array(np.array([-3, -3]), "pads")],
+        ),
+        ("Pad", "negative dim -2"),
+    ),
+    "index outside": (
+        lambda p: model(
+            p, [helper.make_node("Gather", ["x", "at"], ["y"])], [tensor("x", [4, 3])], [tensor("y", [1, 3])],
+            [numpy_helper.from_array(np.array([-5]), "at")],
+        ),
+        ("Gather", "index -5", "dim of 4"),
+    ),
     "unknown": (
         lambda p: model(p, [helper.make_node("Frobnicate", ["x"], ["y"], "frob")], [tensor("x", [2])], [tensor("y", [2])]),
         ("Frobnicate", "frob"),
@@ -163,6 +192,17 @@ def test_wrong_inputs(capsys: Capture, tmp_path: Path) -> None:
     refused(capsys, ["run", path, "--input", "x"], "NAME=FILE.npy")
     refused(capsys, ["run", path, "--input", f"q={tmp_path / 'in.npz'}"], "q", "x")
     refused(capsys, ["run", path, "--input", f"x={tmp_path / 'in.npz'}"], "x")
+
+
+@pytest.mark.cc
+def test_an_index_outside_reads_the_nearest_element(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Gather", ["x", "at"], ["y"])]
+    path = model(tmp_path / "m.onnx", nodes, [tensor("x", [4, 3]), tensor("at", [5], I)], [tensor("y", [5, 3])])
+    np.save(tmp_path / "at.npy", np.array([2, -1, 2**40, -9, 4]))
+    np.save(tmp_path / "x.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
+    given = [w for n in ("x", "at") for w in ("--input", f"{n}={tmp_path / n}.npy")]
+    assert main(["run", path, *given, "--output", str(tmp_path)]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, 0], [6, 9, 9, 0, 9])
 
 
 # ---- places and tools
@@ -218,6 +258,23 @@ def test_check_json_is_alone_on_stdout(capsys: Capture, tmp_path: Path) -> None:
     assert set(found["outputs"][0]) == {"name", "max_abs", "max_rel", "scale"}
     assert found["outputs"][0]["scale"] > 1
     assert "compile m.onnx" in err
+
+
+@pytest.mark.cc
+def test_dims_come_from_the_inputs(capsys: Capture, tmp_path: Path) -> None:
+    ins = [tensor("x", ["N"]), tensor("z", ["M"])]
+    path = model(tmp_path / "m.onnx", [helper.make_node("Add", ["x", "z"], ["y"])], ins, [tensor("y", ["K"])])
+    refused(capsys, ["compile", path, "-o", str(tmp_path / "out")], "do not broadcast")
+    np.savez(tmp_path / "in.npz", x=np.ones(3, np.float32), z=np.arange(3, dtype=np.float32))
+    assert main(["check", path, "--inputs", str(tmp_path / "in.npz")]) == 0
+    assert main(["check", path]) == 0
+    assert main(["bench", path, "--seconds", "0.1", "--inputs", str(tmp_path / "in.npz")]) == 0
+    np.save(tmp_path / "x.npy", np.ones(5, np.float32))
+    capsys.readouterr()
+    assert main(["run", path, "--input", f"x={tmp_path / 'x.npy'}"]) == 0
+    assert "y: float32[5]" in capsys.readouterr().out
+    np.save(tmp_path / "x.npy", np.ones(0, np.float32))
+    refused(capsys, ["run", path, "--input", f"x={tmp_path / 'x.npy'}"], "dim N 0")
 
 
 @pytest.mark.cc

@@ -102,6 +102,10 @@ def test_external_data_that_is_missing_short_or_outside(tmp_path):
     refused(inner / "m.onnx", "needs 8000 bytes")
     external(inner, offset="zwei")
     refused(inner / "m.onnx", "not a number")
+    external(inner, offset=str(2**70))
+    refused(inner / "m.onnx", "ends too early")
+    external(inner, location="w\0.bin")
+    refused(inner / "m.onnx", "refused")
     external(inner)
     (inner / "w.bin").write_bytes(b"too short")
     refused(inner / "m.onnx", "ends too early")
@@ -281,6 +285,22 @@ def test_sparse_initializers():
     values = numpy_helper.from_array(np.float32([5, 7]), "c")
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, numpy_helper.from_array(np.int64([1, 3])), [2, 3]))
     np.testing.assert_array_equal(read_onnx(model).constants["c"], np.float32([[0, 5, 0], [7, 0, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "where", "why"),
+    [
+        ([2, 3], [-1, 3], "an index is negative"),
+        ([2, 3], [1, 6], "do not fit"),
+        ([-2, 3], [1, 3], "negative dim"),
+        ([2**40, 2**40], [1, 3], "memory"),
+    ],
+)
+def test_broken_sparse_initializers(shape, where, why):
+    model = make([node("Add", ["x", "c"], ["y"])], {"x": X}, ["y"])
+    values = numpy_helper.from_array(np.float32([5, 7]), "c")
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, numpy_helper.from_array(np.int64(where)), shape))
+    refused(model, "constant 'c'", why)
 
 
 def test_broken_constants():

@@ -452,7 +452,7 @@ def test_programs_that_break_the_contract(change: dict[str, Any], pattern: str) 
 @cc
 def test_names_from_models_are_only_text(tmp_path: Path) -> None:
     p = symbolic_program('9 "x" */ %s @P@ ??/ \\')
-    odd = Program(**{**p.__dict__, "inputs": (Port('in"%d\\\n*/é', p.inputs[0].dtype, p.inputs[0].shape),)})
+    odd = Program(**{**p.__dict__, "inputs": (Port('in"%d\\\n*/é/*', p.inputs[0].dtype, p.inputs[0].shape),)})
     calls = tuple(
         KernelCall(c.entry, tuple(Arg("input", odd.inputs[0].name) if a.kind == "input" else a for a in c.args), c.params, 'a"b%s@IO@')
         for c in p.calls

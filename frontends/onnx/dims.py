@@ -15,6 +15,7 @@ from onnx import ValueInfoProto
 
 from polyopt.errors import ModelError, UserError
 from polyopt.ir.affine import Affine, affine
+from polyopt.options import LARGEST_DIM
 
 _C_WORDS = """alignas alignof auto bool break case char const constexpr continue default do double else enum extern false float
 for goto if inline int long nullptr register restrict return short signed sizeof static struct switch thread_local true typedef
@@ -87,5 +88,5 @@ class DimNames:
 def check_dim_values(dims: Mapping[str, int]) -> None:
     """UserError where a given value is not a positive whole number."""
     for name, value in dims.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UserError(f"dim {name}={value!r}: a dim must be a whole number of at least 1")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_DIM:
+            raise UserError(f"dim {name}={value!r}: a dim must be a whole number of at least 1 and at most {LARGEST_DIM}")

@@ -158,6 +158,7 @@ def sort_nodes(nodes: Sequence[NodeProto], given: set[str]) -> list[NodeProto]:
 
 def infer_types(model: ModelProto, strict: bool) -> dict[str, onnx.TypeProto]:
     """The types that onnx's own inference finds. With `strict`, a ModelError names the first node that is ill-typed."""
+    model = _with_hidden_ranges(model)
     try:
         done = onnx.shape_inference.infer_shapes(model, check_type=strict, strict_mode=strict, data_prop=True)
     except Exception as e:
@@ -169,6 +170,56 @@ def infer_types(model: ModelProto, strict: bool) -> dict[str, onnx.TypeProto]:
     for t in graph.initializer:
         types[t.name] = onnx.helper.make_tensor_type_proto(t.data_type, list(t.dims))
     return types
+
+
+def _with_hidden_ranges(model: ModelProto) -> ModelProto:
+    """The model with the length of each Range hidden from onnx's inference unless it is short: onnx lists every element of it."""
+    if not any(_is_range(n) for n in _all_nodes(model.graph)):
+        return model
+    out = ModelProto()
+    out.CopyFrom(model)
+    short = {t.name for t in out.graph.initializer if _is_short(t)}
+    short |= {n.output[0] for n in out.graph.node if n.op_type == "Constant" and any(a.name == "value" and _is_short(a.t) for a in n.attribute)}
+    for graph in _all_graphs(out.graph):
+        nodes = []
+        for n in graph.node:
+            if _is_range(n) and len(n.input) == 3 and not {n.input[0], n.input[1]} <= short:
+                hidden = f"{n.output[0]}/hidden limit"  # the inference knows no value of an Abs
+                nodes.append(onnx.helper.make_node("Abs", [n.input[1]], [hidden], name=n.name))
+                n.input[1] = hidden
+            nodes.append(n)
+        if len(nodes) != len(graph.node):
+            copies = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
+            del graph.node[:]
+            graph.node.extend(copies)
+    return out
+
+
+def _is_range(node: NodeProto) -> bool:
+    return node.op_type == "Range" and node.domain in ("", "ai.onnx")
+
+
+def _is_short(tensor: TensorProto) -> bool:
+    """Whether a constant is one integer that may bound a Range whose elements are listed."""
+    if math.prod(tensor.dims) != 1 or tensor.data_type not in (TensorProto.INT32, TensorProto.INT64):
+        return False
+    try:
+        return abs(int(onnx.numpy_helper.to_array(tensor).reshape(-1)[0])) <= SMALL
+    except (ValueError, TypeError, IndexError):
+        return False
+
+
+def _all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph and those in the attributes of its nodes, at any depth."""
+    yield graph
+    for n in graph.node:
+        for g in subgraphs(n):
+            yield from _all_graphs(g)
+
+
+def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for g in _all_graphs(graph):
+        yield from g.node
 
 
 def _first_bad(model: ModelProto, error: Exception) -> str:

@@ -17,6 +17,7 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 
 from polyopt.errors import ModelError
 from polyopt.ir.dtype import BY_NUMPY, DType
+from polyopt.options import LARGEST_DIM
 
 Array = np.ndarray[Any, Any]
 
@@ -77,13 +78,15 @@ def _external_array(tensor: TensorProto, folder: Path | None, where: str) -> Arr
         raise ModelError(f"{where} of shape {shape} needs {size} bytes of external data, its entry says {length} at {offset}")
     try:
         with path.open("rb") as f:
-            f.seek(offset)
-            data = f.read(size)
+            there = max(0, min(size, os.fstat(f.fileno()).st_size - offset))  # before memory is asked for
+            if there == size:
+                f.seek(offset)
+                data = f.read(size)
+                there = len(data)
     except OSError as e:
         raise ModelError(f"{where}: the external data file {path} cannot be read: {e.strerror or e}") from None
-    if len(data) != size:
-        short = f"({len(data)} of {size} bytes at offset {offset})"
-        raise ModelError(f"{where}: the external data file {path} ends too early {short}")
+    if there != size:
+        raise ModelError(f"{where}: the external data file {path} ends too early ({there} of {size} bytes at offset {offset})")
     plain = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
     return np.asarray(numpy_helper.to_array(plain))
 
@@ -91,8 +94,10 @@ def _external_array(tensor: TensorProto, folder: Path | None, where: str) -> Arr
 def _inside(folder: Path, location: str, where: str) -> Path:
     """The file of that location, refused where it lies outside the model's folder (also through `..` or links)."""
     root = Path(os.path.realpath(folder))
+    if not location or "\0" in location or Path(location).is_absolute():
+        raise ModelError(f"{where}: its external data file {location!r} is no path relative to the model's folder: refused")
     path = Path(os.path.realpath(root / location))
-    if not location or Path(location).is_absolute() or not path.is_relative_to(root):
+    if not path.is_relative_to(root):
         raise ModelError(f"{where}: its external data file {location!r} lies outside the model's folder {folder}: refused")
     if not path.is_file():
         raise ModelError(f"{where}: the external data file {root / location} is missing")
@@ -104,8 +109,14 @@ def sparse_array(sparse: onnx.SparseTensorProto, folder: Path | None, where: str
     values = tensor_array(sparse.values, folder, where)
     indices = tensor_array(sparse.indices, folder, where)
     dims = tuple(sparse.dims)
+    if any(d < 0 for d in dims):
+        raise ModelError(f"{where} has a negative dim in its shape {list(dims)}")
+    if math.prod(dims) * values.itemsize > LARGEST_DIM:
+        raise ModelError(f"{where} of shape {list(dims)} is larger than any memory")
     dense = np.zeros(dims, values.dtype)
     try:
+        if (indices < 0).any():
+            raise ValueError("an index is negative")
         if indices.ndim == 1:
             dense.reshape(-1)[indices] = values
         else:

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..ir.affine import Affine
 from ..ir.dtype import DType
+from ..options import LARGEST_DIM
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 SEED = 20240229
@@ -37,8 +38,10 @@ def parse_dims(pairs: Iterable[str]) -> dict[str, int]:
     out = {}
     for pair in pairs:
         name, sep, text = pair.partition("=")
-        if not sep or not name or not text.isdecimal() or int(text) < 1:
-            raise ArgumentError(f"--dim {pair}: write NAME=VALUE with a whole number of at least 1")
+        if not sep or not name or not text.isdecimal() or len(text) > 20 or not 1 <= int(text) <= LARGEST_DIM:
+            raise ArgumentError(f"--dim {pair[:80]}: write NAME=VALUE with a whole number of at least 1 and at most {LARGEST_DIM}")
+        if out.get(name, int(text)) != int(text):
+            raise ArgumentError(f"--dim {pair}: {name} is {out[name]} already")
         out[name] = int(text)
     return out
 

@@ -1,7 +1,8 @@
 """Reads at computed positions: Gather, GatherElements, GatherND.
 
 Takes and gives what `registry.Op` says. Positions known at compile time become affine indices where they form one arithmetic
-progression; others are indirect reads, whose negative values count from the end.
+progression; others are indirect reads, whose negative values count from the end. Positions outside the dim are refused where they are
+known; data that holds one reads the nearest element, never memory of others.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ def position(t: Value, at: Sequence[Affine], size: Affine, known: Known) -> Inde
         if linear is not None:
             return linear
     x = raw(t, at)
-    if values is not None and np.asarray(values).dtype != object and (np.asarray(values) >= 0).all():
+    proven = values is not None and np.asarray(values).dtype != object and size.is_const  # by _check_positions
+    if proven and (np.asarray(values) >= 0).all():
         return x
     wide = e.cast(x, i64)
-    return e.select(e.compare("<", wide, 0), e.add(wide, e.value_of(size)), wide)
+    counted = e.select(e.compare("<", wide, 0), e.add(wide, e.value_of(size)), wide)
+    return counted if proven else e.maximum(e.minimum(counted, e.value_of(size - 1)), 0)
 
 
 def _linear(values: Array, at: Sequence[Affine], size: Affine) -> Affine | None:
@@ -80,16 +83,25 @@ def _wrapped(x: Affine, size: Affine) -> Affine:
     return x + size if x.is_const and x.const < 0 else x
 
 
-def _check_positions(t: Value) -> None:
+def _check_positions(t: Value, sizes: Sequence[Affine], known: Known) -> None:
+    """Refuse an index that lies outside its dim: sizes[k] holds entry k of the tuples, or there is one size for all entries."""
     check_dtype(t, (i32, i64))
+    values = known.get(t.name)
+    if values is None or np.asarray(values).dtype == object:
+        return
+    for k, size in enumerate(sizes):
+        part = np.asarray(values) if len(sizes) == 1 else np.asarray(values)[..., k]
+        if size.is_const and part.size and not -size.const <= part.min() <= part.max() < size.const:
+            worst = part.max() if part.max() >= size.const else part.min()
+            fail(f"the index {worst} lies outside a dim of {size.const}")
 
 
 # ---- Gather
 def _infer_gather(node: Node, ins: Ins, known: Known) -> Sequence[Typed]:
     x, t = need(ins, 0), need(ins, 1)
-    _check_positions(t)
     shape = shape_of(x)
     axis = axis_of(node.attr("axis", 0), len(shape))
+    _check_positions(t, shape[axis : axis + 1], known)
     return [(dtype_of(x), (*shape[:axis], *shape_of(t), *shape[axis + 1 :]))]
 
 
@@ -113,10 +125,10 @@ operator("Gather", _infer_gather, _define_gather, _np_gather, arity=(2, 2))
 # ---- GatherElements
 def _infer_gather_elements(node: Node, ins: Ins, known: Known) -> Sequence[Typed]:
     x, t = need(ins, 0), need(ins, 1)
-    _check_positions(t)
     if len(shape_of(x)) != len(shape_of(t)):
         fail(f"data {show(shape_of(x))} and indices {show(shape_of(t))} must have one rank")
-    axis_of(node.attr("axis", 0), len(shape_of(x)))
+    axis = axis_of(node.attr("axis", 0), len(shape_of(x)))
+    _check_positions(t, shape_of(x)[axis : axis + 1], known)
     return [(dtype_of(x), shape_of(t))]
 
 
@@ -143,7 +155,6 @@ operator("GatherElements", _infer_gather_elements, _define_gather_elements, _np_
 def _gather_nd_shapes(node: Node, ins: Ins) -> tuple[int, int, Shape]:
     """(batch dims, indexed dims, output shape)."""
     x, t = shape_of(need(ins, 0)), shape_of(need(ins, 1))
-    _check_positions(need(ins, 1))
     batch, depth = int(node.attr("batch_dims", 0)), static(t[-1], "the length of an index tuple")
     if batch + depth > len(x) or x[:batch] != t[:batch]:
         fail(f"indices {show(t)} do not fit data {show(x)} with {batch} batch dims")
@@ -151,7 +162,9 @@ def _gather_nd_shapes(node: Node, ins: Ins) -> tuple[int, int, Shape]:
 
 
 def _infer_gather_nd(node: Node, ins: Ins, known: Known) -> Sequence[Typed]:
-    return [(dtype_of(need(ins, 0)), _gather_nd_shapes(node, ins)[2])]
+    batch, depth, shape = _gather_nd_shapes(node, ins)
+    _check_positions(need(ins, 1), shape_of(need(ins, 0))[batch : batch + depth], known)
+    return [(dtype_of(need(ins, 0)), shape)]
 
 
 def _define_gather_nd(node: Node, ins: Ins, outs: Sequence[Value], known: Known) -> Definition:
@@ -171,7 +184,7 @@ def position_in_tuple(t: Value, at: Sequence[Affine], k: int, size: Affine, know
         linear = _linear(np.asarray(values)[..., k], at, size)
         if linear is not None:
             return linear
-    return position(t, (*at, affine(k)), size, {})
+    return position(t, (*at, affine(k)), size, {t.name: values[..., k]} if values is not None and values.dtype != object else {})
 
 
 def _np_gather_nd(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:

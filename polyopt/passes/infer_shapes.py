@@ -6,6 +6,7 @@ a tensor whose shape only the data decides, are a `ModelError` that names it. Th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Shape, Value
 from ..ops.build import np_dtype
 from ..ops.registry import Array, Op, lookup
+from ..options import LARGEST_DIM
 from .infer_known import evaluate
 
 
@@ -29,6 +31,8 @@ def infer_known(graph: Graph) -> tuple[Graph, dict[str, Array]]:
     """The graph with all types, and the values known when compiling (constants, and what they and the shapes decide)."""
     values: dict[str, Value] = dict(graph.values)
     known: dict[str, Array] = dict(graph.constants)
+    for name in graph.inputs:
+        _check_size(values[name], f"input {name!r}")
     for node in graph.nodes:
         op = lookup(node.op, node.domain)
         if op is None:
@@ -107,7 +111,22 @@ def _typed(graph: Graph, node: Node, name: str, dtype: DType, shape: Shape | Non
     declared = graph.values[name].dtype if name in graph.values else None
     if declared is not None and declared != dtype:
         raise ModelError(f"node {node.name!r} ({node.op}) gives {name!r} as {dtype}, the model declares it as {declared}")
-    return Value(name, dtype, shape)
+    value = Value(name, dtype, shape)
+    _check_size(value, f"node {node.name!r} ({node.op}): its output {name!r}")
+    return value
+
+
+def _check_size(value: Value, where: str) -> None:
+    """Refuse a shape with a negative dim, and one that no memory holds even where each named dim is 1."""
+    shape, dtype = value.shape, value.dtype
+    if shape is None or dtype is None:
+        return
+    negative = next((d for d in shape if d.is_const and d.const < 0), None)
+    if negative is not None:
+        raise ModelError(f"{where} would have the negative dim {negative} in its shape [{', '.join(map(str, shape))}]")
+    least = [d.evaluate(dict.fromkeys(d.names(), 1)) for d in shape]
+    if min(least, default=1) > 0 and math.prod(least) * dtype.bytes > LARGEST_DIM:
+        raise ModelError(f"{where} of {show_value(value)} holds {math.prod(least) * dtype.bytes} bytes: more than any memory")
 
 
 def _hint(ins: Sequence[Value | None], reason: str) -> str:
