@@ -30,14 +30,13 @@ TRIED = (
 class Refusal:
     """A verb that was refused because it breaks a dependence.
 
-    order: the schedule that was refused, where the verb makes one. exact: the dependences are value-based, not isl's budget's fallback.
+    order: the schedule that was refused, where the verb makes one.
     """
 
     scop: Scop
     call: Call
     error: IllegalSchedule
     order: isl.Schedule | None
-    exact: bool
 
     def __repr__(self) -> str:
         return f"Refusal: {self.error}"
@@ -81,26 +80,24 @@ def schedules(draw: Any, scop: Scop, most: int = 5) -> Trial:
     """Up to `most` random verbs on a scop, tried until they are accepted (half as many more tries at most)."""
     calls: list[Call] = []
     refusals: list[Refusal] = []
-    fallbacks: list[tuple[Any, ...]] = []
-    with spying(deps, "_memory_based", fallbacks):
-        scop = deps.compute_dependences(scop)
-        start = scop.dependences
-        wanted = draw(st.sampled_from(range(most, -1, -1)))
-        for _ in range(wanted + wanted // 2):
-            call = draw(verb_calls(scop)) if len(calls) < wanted else None
-            if call is None:
-                break
-            verb, args, kwargs = call
-            asked: list[tuple[Any, ...]] = []
-            try:
-                with spying(checked, "check_schedule", asked):
-                    scop = VERBS[verb](scop, *args, **kwargs)
-            except IllegalSchedule as e:
-                refusals.append(Refusal(scop, call, e, asked[-1][1] if asked else None, not fallbacks))
-            except ScheduleError:
-                pass
-            else:
-                calls.append(call)
+    scop = deps.compute_dependences(scop)
+    start = scop.dependences
+    wanted = draw(st.sampled_from(range(most, -1, -1)))
+    for _ in range(wanted + wanted // 2):
+        call = draw(verb_calls(scop)) if len(calls) < wanted else None
+        if call is None:
+            break
+        verb, args, kwargs = call
+        asked: list[tuple[Any, ...]] = []
+        try:
+            with spying(checked, "check_schedule", asked):
+                scop = VERBS[verb](scop, *args, **kwargs)
+        except IllegalSchedule as e:
+            refusals.append(Refusal(scop, call, e, asked[-1][1] if asked else None))
+        except ScheduleError:
+            pass
+        else:
+            calls.append(call)
     return Trial(scop, start, tuple(calls), tuple(refusals))
 
 

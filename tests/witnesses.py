@@ -34,7 +34,8 @@ def check_witness(refusal: Refusal) -> None:
     assert v.cell is None or v.cell in shared, f"{v}: the element is not shared ({shared})"
     between = order[first + 1 : then]
     private = {t.name for t in scop.tensors if t.scope in PRIVATE_SCOPES}
-    if refusal.exact and v.kind != "reduction" and not any(t in private for t, _ in shared):
+    exact = scop.dependences is not None and scop.dependences.exact
+    if exact and v.kind != "reduction" and not any(t in private for t, _ in shared):
         assert any(not any(overwrites(scop, x, cell, params) for x in between) for cell in shared), f"{v}: a write between them settles it"
     assert v.after[0] >= v.after[1], f"{v}: the new dates are in order"
     if refusal.call[0] in ("parallelize", "vectorize"):

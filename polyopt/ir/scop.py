@@ -45,13 +45,15 @@ class Dependences:
     """Dependences as isl union maps from source to sink instance, for all parameter values.
 
     flow is value-based (each read to the last write before it). `reduction` holds the dependences between updates of one
-    associative reduction, kept apart. `anti` and `output` are memory-based. `kind_access` is for messages.
+    associative reduction, kept apart. `anti` and `output` are memory-based. `exact` is False where isl's budget was spent and flow
+    is memory-based too: a superset.
     """
 
     flow: isl.UnionMap
     anti: isl.UnionMap
     output: isl.UnionMap
     reduction: isl.UnionMap
+    exact: bool = True
 
     def all(self, reassociate: bool = False) -> isl.UnionMap:
         """The union that a schedule must respect (without the reduction part when it may be reassociated)."""

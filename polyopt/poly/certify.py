@@ -174,7 +174,10 @@ def _refuse(scop: Scop, kind: str, bad: isl.Map, a: Leaf, b: Leaf, what: str) ->
         values = {**params, **{loop.var: v for loop, v in zip(leaf.loops, point)}}
         return f"{leaf.instance.statement}({', '.join(str(c.evaluate(values)) for c in leaf.instance.coords)})"
 
-    raise InternalError(f"{what} breaks a {kind} dependence from {coords(a, x)} to {coords(b, y)} with {params}")
+    text = f"{what} breaks a {kind} dependence from {coords(a, x)} to {coords(b, y)} with {params}"
+    if scop.dependences is not None and not scop.dependences.exact:
+        raise NotProven(f"not proven: {text}, unless a write between them settles it (the dependences exceed isl's budget)")
+    raise InternalError(text)
 
 
 def prove_order(scop: Scop, dependent: Callable[[], list[Pair]]) -> str:

@@ -77,7 +77,7 @@ def compute_dependences(scop: Scop) -> Scop:
         with max_operations(BUDGET):
             deps = _value_based(scop)
     except OperationBudget:
-        deps = _memory_based(scop)
+        deps = replace(_memory_based(scop), exact=False)
     return replace(scop, dependences=deps)
 
 

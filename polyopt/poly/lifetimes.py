@@ -17,7 +17,7 @@ from ..ir.expr import Access, substitute_access
 from ..ir.scop import Scop
 from ..isl_ext import IN, OUT, maps_of, sample_map
 from .deps import compute_flow_through
-from .nest import Leaf
+from .nest import Leaf, guarded_loads
 
 Life = tuple[str, int, tuple[int, ...]]  # buffer, how many loops stand around its declaration, the place of that declaration
 Moves = Mapping[Life, tuple[Affine, ...]]
@@ -67,7 +67,10 @@ def prove_lives(scop: Scop, leaves: list[Leaf]) -> str:
     for t in names:
         for dep in maps_of(compute_flow_through(scop, t).intersect_params(scop.context)):
             for a, b, pairs in _pairs(dep, by_name):
+                pairs = pairs.intersect_range(_reads_at(b, t))  # a load that is guarded against it is not evaluated
                 life = life_of(a, t)
+                if pairs.is_empty():
+                    continue
                 if life is None or life_of(b, t) != life:
                     _refuse(t, pairs, a, b)
                 for d in range(life[1]):  # type: ignore[index]
@@ -84,6 +87,17 @@ def _pairs(dep: isl.Map, by_name: Mapping[str, list[Leaf]]) -> Iterator[tuple[Le
             pairs = left.preimage_range_multi_aff(b.coordinates()).intersect_range(b.domain)
             if not pairs.is_empty():
                 yield a, b, pairs
+
+
+def _reads_at(x: Leaf, tensor: str) -> isl.Set:
+    """Where a leaf may read a tensor: by a load that is evaluated, or as an update."""
+    if x.instance.reduction is not None and x.instance.write.tensor == tensor:
+        return x.domain
+    out = isl.Set.empty(x.domain.get_space())
+    for load, at, _ in guarded_loads(x.instance.expr, x.domain, x.cols):
+        if load.access.tensor == tensor:
+            out = out.union(at)
+    return out
 
 
 def _refuse(tensor: str, bad: isl.Map, a: Leaf, b: Leaf) -> None:

@@ -74,6 +74,8 @@ def find_difference(old: Scop, new: Scop, tensor: str, buffer: str) -> Differenc
     copies = [s for s in new.statements if s.name not in known]
     old = old if old.dependences is not None else compute_dependences(old)
     broken = find_violation(old, new.schedule.intersect_domain(old.domain()), old.label != "bit-identical")
+    if broken is not None and old.dependences is not None and not old.dependences.exact:
+        raise OperationBudget("the dependences exceed isl's budget")
     if broken is not None:
         source, sink, params = small_pair(broken[1].intersect_params(old.context))
         return Difference((broken[1].get_tuple_name(OUT), sink), (broken[1].get_tuple_name(IN), source), True, params)
