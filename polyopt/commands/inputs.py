@@ -35,7 +35,7 @@ class PortLike(Protocol):
 
 def parse_dims(pairs: Iterable[str]) -> dict[str, int]:
     """`("batch=2", …)` as a mapping."""
-    out = {}
+    out: dict[str, int] = {}
     for pair in pairs:
         name, sep, text = pair.partition("=")
         if not sep or not name or not text.isdecimal() or len(text) > 20 or not 1 <= int(text) <= LARGEST_DIM:
