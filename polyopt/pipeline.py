@@ -35,6 +35,7 @@ from .passes.memory import Size, plan_memory
 from .passes.memory_constants import materialize
 from .passes.simplify import simplify
 from .passes.storage import choose_storage
+from .poly.bounds import check_bounds
 from .poly.deps import compute_dependences
 from .target import Target, cpu_target
 from .trace import Trace
@@ -90,6 +91,8 @@ def compile_plan(
     for group in plan.groups:
         trace.label = group.name
         kernel = lower_group(plan, group)
+        if not kernel.nests:  # everything that it writes is empty
+            continue
         own = schedules.get(group.name)
         compiled = None if own is not None else done.get(kernel.key)
         if compiled is None:
@@ -106,6 +109,7 @@ def compile_kernel(kernel: Kernel, options: Options, target: Target, trace: Trac
     """A kernel through Scop, schedule, loops and text. `own` replaces the recipe's schedule."""
     if own is None:
         scop = trace.step(kernel_scop, kernel)
+        scop = trace.step(check_bounds, scop)
         scop = trace.step(compute_dependences, scop)
         scop = trace.step(apply_recipe, scop, target, options)
     else:

@@ -135,7 +135,7 @@ class _Plan:
         """The C function `plan`: params, buffer places and scratch for the dims, then an arena that is large enough."""
         program = self.program
         names = {d: f"dims[{i}]" for i, d in enumerate(program.dims)}
-        lines = [f"  if (dims[{i}] < 0) return fail(context, 1, \"dim %s is %\" PRId64 \", expected 0 or more\", dim_names[{i}], dims[{i}]);"
+        lines = [f"  if (dims[{i}] < 1) return fail(context, 1, \"dim %s is %\" PRId64 \", expected 1 or more\", dim_names[{i}], dims[{i}]);"
                  for i in range(len(program.dims))]  # fmt: skip
         for expr, i in self.params.items():
             lines.append(f"  context->params[{i}] = {checked(expr, names.__getitem__)};")

@@ -215,6 +215,9 @@ class CompiledModel:
 
     def _plan(self, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
         values = bind_dims(self.dims, [(f"input {p.name!r}", p.shape) for p in self.inputs], shapes)
+        empty = next((d for d in self.dims if values[d] < 1), None)
+        if empty is not None:
+            raise ArgumentError(f"dim {empty} is {values[empty]}: a model's dims are at least 1, since empty inputs hold nothing to compute with")
         outputs = []
         for port, dtype in zip(self.outputs, self._output_dtypes):
             shape = tuple(e.evaluate(values) for e in port.shape)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from plan_models import MODELS
-from run_graph import run_graph, simplified
+from run_graph import make, run_graph, simplified
 
-from polyopt.errors import UserError
+from polyopt.errors import ModelError, UserError
 from polyopt.options import Options
 from polyopt.pipeline import compile_graph, compile_plan, new_trace, plan_graph
 from polyopt.runtime.load import load_program
@@ -54,6 +55,31 @@ def test_programs_pass_their_verifiers() -> None:
         program = compile_graph(graph, Options(), trace)
         assert [p.name for p in program.outputs] == list(graph.outputs)
         assert {"plan_fusion", "choose_storage", "apply_recipe", "lower_to_loops", "emit_kernel", "assemble_program"} <= {t.step for t in trace.times}
+
+
+@pytest.mark.parametrize(
+    ("node", "constants", "access"),
+    [
+        (helper.make_node("Gather", ["x", "at"], ["y"], "pick"), {"at": np.array([5])}, "t0[5, i1]"),
+        (helper.make_node("Pad", ["x", "pads"], ["y"], "mirror", mode="reflect"), {"pads": np.array([2, 0, 2, 0])}, "t0[-i0 + 2, i1]"),
+    ],
+)
+def test_a_read_that_some_size_puts_outside_is_refused(node, constants, access) -> None:
+    graph, _ = simplified(make([node], {"x": (TensorProto.FLOAT, ["N", 3])}, ["y"], constants))
+    with pytest.raises(ModelError) as e:
+        compile_graph(graph, Options())
+    assert f"{access}, outside the shape [N, 3]" in str(e.value) and "where N = 1: give a value to N" in str(e.value)
+
+
+@pytest.mark.cc
+def test_empty_outputs() -> None:
+    cut = helper.make_node("Slice", ["x", "two", "one"], ["y"], "cut")
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    nodes = [cut, helper.make_node("ReduceSum", ["y", "zero"], ["z"], "none", keepdims=0)]
+    graph, _ = simplified(make(nodes, {"x": x}, ["y", "z"], {k: np.array([v]) for k, v in (("zero", 0), ("one", 1), ("two", 2))}))
+    got = load_program(compile_graph(graph, Options())).run({"x": x})
+    assert got["y"].shape == (0, 3)
+    np.testing.assert_array_equal(got["z"], np.zeros(3, np.float32))
 
 
 def test_a_schedule_for_an_unknown_kernel_is_refused() -> None:

@@ -329,9 +329,12 @@ def test_program_arguments_that_are_wrong(static: CompiledModel, symbolic: Compi
 @cc
 def test_symbolic_program_follows_the_dims(symbolic: CompiledModel) -> None:
     rng = np.random.default_rng(2)
-    for m, n in ((3, 5), (1, 1), (70, 300), (3, 5), (0, 4), (2, 0)):
+    for m, n in ((3, 5), (1, 1), (70, 300), (3, 5)):
         x = rng.random((m, 4 * n), np.float32)
         np.testing.assert_allclose(symbolic(x), symbolic_reference(x), rtol=2e-5, atol=1e-6)
+    for m, n in ((0, 4), (2, 0)):
+        with pytest.raises(ArgumentError, match="is 0: a model's dims are at least 1"):
+            symbolic(np.zeros((m, 4 * n), np.float32))
     assert symbolic.arena_bytes >= 70 * 1200 * 4
     times = symbolic.profile([x := rng.random((64, 400), np.float32)], repeat=3)
     assert [label for label, _ in times] == ["rows", "sum"] and all(t > 0 for _, t in times)
@@ -428,7 +431,6 @@ def test_large_outputs_are_aligned_and_contexts_are_freed() -> None:
     model = load_program(big)
     y = model(np.ones(10_000, np.float32))
     assert y.ctypes.data % 64 == 0 and y[3] == 3
-    assert model(np.ones(0, np.float32)).shape == (0,)
     del model
     gc.collect()
     assert y[7] == 3

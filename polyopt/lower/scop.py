@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import islpy as isl
 
+from ..errors import UserError
 from ..ir.graph import Group, Plan
 from ..ir.scop import Scop, Statement
 from ..ir.tensor import Tensor
@@ -30,6 +31,8 @@ def kernel_scop(kernel: Kernel) -> Scop:
 
 def nests_scop(name: str, params: tuple[str, ...], tensors: tuple[Tensor, ...], nests: Sequence[Nest]) -> Scop:
     """A Scop of nests in order; params are at least 1."""
+    if not nests:
+        raise UserError(f"kernel {name} has no loops: all that it writes is empty")
     statements = tuple(_statement(f"S{k}", n, params) for k, n in enumerate(nests))
     head = f"[{', '.join(params)}] -> " if params else ""
     bounds = " and ".join(f"{p} >= 1" for p in params)
