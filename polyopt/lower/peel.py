@@ -17,16 +17,17 @@ from ..ir.expr import Access, Compare, Expr, IndexValue, Load, loads, rewrite, s
 from ..ir.loops import Declare, If, Instance, Loop, LoopNode, Prefetch, walk
 
 Ranges = Mapping[str, Range]
+Refused = frozenset[tuple[Affine, Affine]]  # (constant bound, smallest other bound) of tests that have failed around here
 
 
-def peel_partial_tiles(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[LoopNode, ...]:
+def peel_partial_tiles(body: tuple[LoopNode, ...], ranges: Ranges, refused: Refused = frozenset()) -> tuple[LoopNode, ...]:
     """The same instances in the same order, with constant trip counts in full tiles of unrolled and vector loops."""
-    return tuple(x for n in body for x in _peel(n, ranges))
+    return tuple(x for n in body for x in _peel(n, ranges, refused))
 
 
-def _peel(n: LoopNode, ranges: Ranges) -> tuple[LoopNode, ...]:
+def _peel(n: LoopNode, ranges: Ranges, refused: Refused) -> tuple[LoopNode, ...]:
     if isinstance(n, If):
-        return (If(n.cond, peel_partial_tiles(n.body, ranges), peel_partial_tiles(n.orelse, ranges)),)
+        return (If(n.cond, peel_partial_tiles(n.body, ranges, refused), peel_partial_tiles(n.orelse, ranges, refused)),)
     if not isinstance(n, Loop):
         return (n,)
     cut = None if n.mark in ("vector", "unroll") else _first_partial(n, n.body, ranges)
@@ -34,24 +35,28 @@ def _peel(n: LoopNode, ranges: Ranges) -> tuple[LoopNode, ...]:
         lo, hi = n.lower[0].const, n.upper[0].const
         full = with_range(n, lo, cut, ranges)
         rest = [with_range(n, i, i + 1, ranges) for i in range(cut, hi)]
-        return tuple(y for x in (*full, *(y for r in rest for y in r)) for y in _peel(x, ranges))
+        return tuple(y for x in (*full, *(y for r in rest for y in r)) for y in _peel(x, ranges, refused))
     inner = {**ranges, n.var: n.range}
     if n.mark not in ("vector", "unroll"):
-        return (replace(n, body=_tested(n.body, inner)),)
-    return (replace(n, body=peel_partial_tiles(n.body, inner)),)
+        return (replace(n, body=_tested(n.body, inner, refused)),)
+    return (replace(n, body=peel_partial_tiles(n.body, inner, refused)),)
 
 
-def _tested(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[LoopNode, ...]:
-    """The body of a plain loop, in a full and a partial version for each cut bound that is decided here."""
-    test = _full_test(body, ranges)
+def _tested(body: tuple[LoopNode, ...], ranges: Ranges, refused: Refused) -> tuple[LoopNode, ...]:
+    """The body of a plain loop, in a full and a partial version for each test that is decided here."""
+    test = _full_test(body, ranges, refused)
     if test is None:
-        return peel_partial_tiles(body, ranges)
-    cond, cut, rest = test
-    full = _tested(tuple(assume(x, cut, None) for x in body), ranges)
-    if rest is not None:
-        return (If(cond, full, _tested(tuple(assume(x, cut, rest) for x in body), ranges)),)
-    single = one_at_a_time(body, cut, ranges)
-    return (If(cond, full, peel_partial_tiles(body, ranges) if single is None else single),)
+        return peel_partial_tiles(body, ranges, refused)
+    cond, key, cuts = test
+    full, partial = body, body
+    for cut, rest in cuts.items():
+        full = tuple(assume(x, cut, None) for x in full)
+        partial = partial if rest is None else tuple(assume(x, cut, rest) for x in partial)
+    full, first = _tested(full, ranges, refused), next(iter(cuts))
+    if cuts[first] is not None:
+        return (If(cond, full, _tested(partial, ranges, refused | {key})),)
+    single = one_at_a_time(partial, first, ranges)
+    return (If(cond, full, peel_partial_tiles(partial, ranges, refused | {key}) if single is None else single),)
 
 
 def _constant_bounds(n: Loop) -> bool:
@@ -96,24 +101,32 @@ def _min_bounds(body: tuple[LoopNode, ...], inside: Mapping[str, int]) -> list[t
     return out
 
 
-def _full_test(body: tuple[LoopNode, ...], ranges: Ranges) -> tuple[Expr, Affine, Affine | None] | None:
-    """A condition, in variables known here, under which one cut bound below never takes effect; that bound; its value otherwise.
+def _full_test(
+    body: tuple[LoopNode, ...], ranges: Ranges, refused: Refused
+) -> tuple[Expr, tuple[Affine, Affine], dict[Affine, Affine | None]] | None:
+    """A test, in variables known here, under which some cut bounds below have no effect: its two sides, and the bounds with their other values.
 
     None where there is no cut bound, or where one depends on a plain loop further in (the test is then made there). A tile that
     is not full has the same size wherever it is, if its start is always a multiple of the tile size: the bound is then that rest.
     """
     known = set(ranges)
-    every = [x for x in _min_bounds(body, {}) if x[1].terms]  # a constant smallest value is settled by unrolling
+    # a constant smallest value is settled by unrolling
+    every = [x for x in _min_bounds(body, {}) if x[1].terms and (x[0], x[1]) not in refused]
     if not every or any(not worst.names() <= known for _, worst, _ in every):
         return None
-    full, worst, cut = every[0]
+    full, worst, _ = every[0]
     cond = Compare(">=", IndexValue(worst, i64), IndexValue(full, i64))
+    return cond, (full, worst), {c: _rest_of(c, full, worst, known) for f, w, c in every if (f, w) == (full, worst)}
+
+
+def _rest_of(cut: Affine, full: Affine, worst: Affine, known: set[str]) -> Affine | None:
+    """The value of a bound in a tile that is not full, where it is the same in all such tiles."""
     base = Affine(tuple((a, k) for a, k in cut.terms if isinstance(a, str) and a in known), cut.const)
     inside = cut - base
     whole = full.const + (base - worst).const if (base - worst).is_const else 0  # the size of a full tile in this bound's unit
     if whole <= 0 or any(k % whole for _, k in base.terms) or base.const % whole == 0:
-        return cond, cut, None
-    return cond, cut, inside + base.const % whole
+        return None
+    return inside + base.const % whole
 
 
 def one_at_a_time(body: tuple[LoopNode, ...], cut: Affine, ranges: Ranges) -> tuple[LoopNode, ...] | None:

@@ -153,7 +153,8 @@ def _memory_based(scop: Scop) -> Dependences:
 
 def _clean(scop: Scop, *parts: isl.UnionMap) -> Dependences:
     space = param_space(scop.params)
-    return Dependences(*(p.coalesce().align_params(space) for p in parts))
+    flow, anti, output, reduction = (p.coalesce().align_params(space) for p in parts)
+    return Dependences(flow, anti, output, reduction)
 
 
 def compute_private_flow(scop: Scop, order: isl.Schedule) -> isl.UnionMap:
