@@ -1,8 +1,8 @@
 """Unrolling on the LoopNest. Takes a nest; gives one in which every loop marked "unroll" with a constant trip count is spelled out.
 
-The loop variable is replaced by its value, affine expressions are simplified with the ranges of the enclosing loops, and guards that
-the ranges decide are resolved. Register buffers declared inside a copy get a name of their own in each copy. A loop whose trip count is
-not constant stays a plain loop.
+The loop variable is replaced by its value, affine expressions are simplified with the ranges of the enclosing loops, guards that the
+ranges decide are resolved, and loops and guards that are left empty are dropped. Register buffers declared inside a copy get a name of
+their own in each copy. A loop whose trip count is not constant stays a plain loop.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def _node(n: LoopNode, values: Mapping[str, AffineLike], names: Mapping[str, str
         known = decide(cond, ranges)
         if known is not None:
             return list(_nodes(n.body if known else n.orelse, values, names, ranges, state))
-        return [If(cond, _nodes(n.body, values, names, ranges, state), _nodes(n.orelse, values, names, ranges, state))]
+        yes, no = (_nodes(x, values, names, ranges, state) for x in (n.body, n.orelse))
+        return [If(cond, yes, no)] if yes or no else []
     loop = replace(n, lower=_tightest(tuple(map(aff, n.lower)), ranges, 1), upper=_tightest(tuple(map(aff, n.upper)), ranges, -1))
     if loop.trip == 0:
         return []
@@ -90,7 +91,8 @@ def _node(n: LoopNode, values: Mapping[str, AffineLike], names: Mapping[str, str
         return _copies(loop, loop.trip, values, names, ranges, state)
     inner = {**ranges, n.var: loop_range(loop, ranges)}
     kept = {k: v for k, v in values.items() if k != n.var}
-    return [replace(loop, body=_nodes(n.body, kept, names, inner, state), mark="" if loop.mark == "unroll" else loop.mark)]
+    body = _nodes(n.body, kept, names, inner, state)
+    return [replace(loop, body=body, mark="" if loop.mark == "unroll" else loop.mark)] if body else []
 
 
 def _copies(

@@ -417,6 +417,13 @@ def test_vector_loop_with_several_lower_bounds() -> None:
     check(body, (tensor("x", f32, 52), tensor("y", f32, 50, role="inout")), {"x": array(f32, 52), "y": array(f32, 50)})
 
 
+def test_a_vector_loop_that_its_ranges_leave_empty_is_dropped() -> None:
+    never = If(Compare(">", IndexValue(I, i64), Const(90, i64)), (put(at("y", I), ld(f32, "x", I)),))
+    dead = loop("i", [T * 16 - 4, affine(0)], [T * 16 + 12, affine(50)], never, mark="vector", lanes=16)
+    body = (loop("t", 0, 4, dead, put(at("y", T), ld(f32, "x", T))),)
+    check(body, (tensor("x", f32, 50), tensor("y", f32, 50, role="inout")), {"x": array(f32, 50), "y": array(f32, 50)})
+
+
 def test_unvectorisable_loops_stay_scalar() -> None:
     """Lane-dependent inner bounds and guards, the last write of a cell, a sum that reads itself."""
     tri = strips(20, 16, lambda: (loop("k", 0, I, put(at("y", I), ld(f32, "x", K), "+")),))

@@ -10,6 +10,7 @@ from run_loops import run_loops
 from test_verbs import check_gemm, gemm
 
 import polyopt as po
+from polyopt.codegen.c import emit_kernel
 from polyopt.lower.loops import lower_to_loops
 from polyopt.target import cpu_target
 from polyopt.verbs.recipe import apply_recipe
@@ -38,6 +39,30 @@ def affine_layer(X: po.f32[M, K], W: po.f32[K, N], b: po.f32[N], Y: po.f32[M, N]
     for i in range(M):
         for j in range(N):
             Y[i, j] = max(Y[i, j], 0.0)
+
+
+@po.scop
+def joined_columns(X: po.f32[2, 64, 4, 64], Y: po.f32[2, 256]):  # type: ignore[no-untyped-def]
+    for n in range(2):
+        for a in range(4):
+            for b in range(64):
+                for i in range(64):
+                    Y[n, 64 * a + b] += X[n, i, a, b]
+
+
+def test_copies_of_a_footprint_with_gaps_have_no_tests() -> None:
+    """The tiles of b leave gaps in Y's cells; the flow into the first chunk and into later ones must not become two descriptions of them."""
+    target = replace(cpu_target("avx512"), l1=1024, l2=16384)
+    scop = apply_recipe(joined_columns.scop, target)
+    copies = [s for s in scop.statements if s.name.startswith(("load_", "store_"))]
+    assert [s.domain.n_basic_set() for s in copies] == [1, 1]
+    nest = lower_to_loops(scop)
+    text = emit_kernel(nest, target).text
+    assert "if (" not in text and "for (int c1" not in text
+    x, y = (np.random.default_rng(5).standard_normal(s).astype("f4") for s in ((2, 64, 4, 64), (2, 256)))
+    want = y + x.sum(1).reshape(2, 256)
+    run_loops(nest, {"X": x, "Y": y})
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [(29, 45, 60), (5, 33, 200), (40, 17, 90)])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import islpy as isl
 
@@ -279,9 +280,18 @@ class _Cells:
             return None
         # a guarded load may have a footprint that leaves the tensor
         rank = len(self.box.extent)
-        cells = sets_of(exposed)[0]
+        cells = self._by_tile(sets_of(exposed)[0], sets_of(reads.range())[0])
         inside = tensor_box(self.scop.tensor(self.tensor), self.scop.params).insert_dims(SET, 0, cells.dim(SET) - rank).set_tuple_name("cell")
         return self._copy("load", cells.intersect(inside))
+
+    def _by_tile(self, cells: isl.Set, read: isl.Set) -> isl.Set:
+        """Cells as (all that a tile reads) ∩ (some tiles), where they are that: flow analysis may describe them in more pieces than that."""
+        cells, n, rank = _without_repeats(cells), len(self.above), len(self.box.extent)
+        if cells.n_basic_set() == 1:
+            return cells
+        tiles = _without_repeats(cells.project_out(SET, n, rank)).insert_dims(SET, n, rank).set_tuple_name("cell")
+        simple = _without_repeats(read).intersect(tiles)
+        return simple if simple.is_subset(cells) else cells
 
     def store(self) -> Statement | None:
         """The statement that writes back the cells that the tile has written."""
@@ -303,7 +313,7 @@ class _Cells:
         n, rank = len(self.above), len(self.box.extent)
         iters = (*(f"p{q}" for q in range(n)), *(f"c{d}" for d in range(rank)))
         name = f"{kind}_{self.buf}"
-        domain = cells.coalesce().set_tuple_name(name)
+        domain = _without_repeats(cells).set_tuple_name(name)
         for q, it in enumerate(iters):
             domain = domain.set_dim_name(SET, q, it)
         outer = Access(self.tensor, tuple(var(f"c{d}") for d in range(rank)))
@@ -327,6 +337,16 @@ class _Cells:
 
         write = turn(s.write) if s.write.tensor == self.tensor else s.write
         return replace(s, write=write, expr=rewrite(s.expr, visit))
+
+
+def _without_repeats(cells: isl.Set) -> isl.Set:
+    """The set without the pieces that others cover: the same cells, reached by two statements, may be two pieces that do not coalesce."""
+    pieces = [isl.Set.from_basic_set(b) for b in cells.coalesce().get_basic_sets()]
+    for piece in list(pieces):
+        rest = [b for b in pieces if b is not piece]
+        if rest and piece.is_subset(reduce(isl.Set.union, rest)):
+            pieces = rest
+    return reduce(isl.Set.union, pieces) if pieces else cells
 
 
 def _copy_nest(scop: Scop, s: Statement, n: int, box: Box, physical: Sequence[Affine], lanes: int, scope: str) -> Tree:
