@@ -69,7 +69,8 @@ def in_schedule_space(scop: Scop) -> Scop:
     move = union_maps(list(maps.values()), scop.params)
     deps = scop.dependences if scop.dependences is not None else compute_dependences(scop).dependences
     assert deps is not None
-    moved = Dependences(*(x.apply_domain(move).apply_range(move) for x in (deps.flow, deps.anti, deps.output, deps.reduction)))
+    flow, anti, output, reduction = (x.apply_domain(move).apply_range(move) for x in (deps.flow, deps.anti, deps.output, deps.reduction))
+    moved = Dependences(flow, anti, output, reduction, deps.exact)
     statements = [replace(scop.statement(s), domain=m.range(), iters=dim_names(m, OUT)) for s, m in maps.items()]
     schedule = isl.Schedule.from_domain(isl.UnionSet.from_set(statements[0].domain))
     for s in statements[1:]:
