@@ -109,13 +109,25 @@ class IntText:
         if wide is None:
             wide = not self.fits(a)
         parts: list[str] = []
-        for t, k in a.terms:
+        for t, k in a.terms if len(a.terms) < 2 else sorted(a.terms, key=self._age()):
             text = self._atom(t, wide)
             parts.append(text if k == 1 else f"-{text}" if k == -1 else f"{literal(k)} * {text}")
         if a.const or not parts:
             parts.append(literal(a.const))
         text = " + ".join(parts).replace("+ -", "- ")
         return f"({text})" if len(parts) > 1 or text.startswith("-") else text
+
+    def _age(self) -> Callable[[tuple[str | FloorDiv, int]], tuple[object, ...]]:
+        """The order of printing: as variables were defined, outer loops first, so that it does not hang on their names."""
+        place = {name: i for i, name in enumerate(self.ident)}
+
+        def key(term: tuple[str | FloorDiv, int]) -> tuple[object, ...]:
+            t = term[0]
+            if isinstance(t, str):
+                return 0, (place.get(t, -1),), 0, term[1]
+            return 1, tuple(sorted(place.get(n, -1) for n in t.num.names())), t.den, term[1]
+
+        return key
 
     def _atom(self, t: str | FloorDiv, wide: bool) -> str:
         if isinstance(t, str):

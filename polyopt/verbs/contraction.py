@@ -18,7 +18,7 @@ from math import prod
 
 from ..errors import ScheduleError
 from ..ir.affine import Affine, FloorDiv, affine, var
-from ..ir.expr import Access, Expr, Load, rewrite
+from ..ir.expr import Access, Binary, Expr, Load, loads, rewrite
 from ..ir.scop import Scop, Statement, Step
 from ..ir.tensor import Tensor
 from ..isl_ext import SET as _SET
@@ -103,6 +103,8 @@ def _coupled(s: Statement, results: Sequence[str], reduced: Sequence[str]) -> fr
 
 def apply(scop: Scop, u: Update, target: Target) -> Scop:
     """Schedule a recognised update and the statements around it."""
+    scop = broadcast_first(scop, u)
+    u = find_update(scop, target) or u
     lanes = max(1, target.lanes(_itemsize(scop, u)))
     scop = pack_constants(scop, u, target, lanes)
     u = find_update(scop, target) or u
@@ -111,6 +113,24 @@ def apply(scop: Scop, u: Update, target: Target) -> Scop:
     step = Step("contract", (u.statement.name,), tuple(sorted(tile.items())))
     out = rows.drop_illegal_marks(checked(scop, rewrite_schedule(scop, plan.tree()), step, marks=False))
     return plan.promote_all(out)
+
+
+def broadcast_first(scop: Scop, u: Update) -> Scop:
+    """The factors of each product in one order, however they were written: what is broadcast, then what lies along the vector."""
+
+    def turn(e: Expr) -> Expr | None:
+        if not isinstance(e, Binary) or e.op != "*" or _along(e.y, u) or not _along(e.x, u):
+            return None
+        return Binary("*", e.y, e.x)
+
+    s = replace(u.statement, expr=rewrite(u.statement.expr, turn))
+    if s.expr == u.statement.expr:
+        return scop
+    return replace(scop, statements=tuple(s if x.name == s.name else x for x in scop.statements))
+
+
+def _along(e: Expr, u: Update) -> bool:
+    return any(u.vector in iterators_of(x.access, u.statement) for x in loads(e))
 
 
 def _itemsize(scop: Scop, u: Update) -> int:
