@@ -33,7 +33,10 @@ from .timing import Row, interleave, report, row, table
 @dim_option
 @json_option
 def bench_command(model: str, threads: int, against: str, inputs: str | None, seconds: float, dims: tuple[str, ...], as_json: bool) -> None:
-    """Time a model and its peers: minimum and median over interleaved runs."""
+    """Time a model and its peers, interleaved.
+
+    Milliseconds are the minimum (median) over the runs; a ratio below 1 means that polyopt is faster.
+    """
     line = bench_model(model, threads, peers_of(against), inputs, seconds, dims)
     if as_json:
         print_json(report([line], threads=threads))
