@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 
 import click
@@ -38,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
 
     def run() -> int:
-        done = commands.main(args=None if arguments is None else list(arguments), prog_name="polyopt", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            done = commands.main(args=None if arguments is None else list(arguments), prog_name="polyopt", standalone_mode=False)
         sys.stdout.flush()
         return done if isinstance(done, int) else 0
 
@@ -91,6 +94,11 @@ def _line(error: BaseException) -> str:
 def _fail(message: str, code: int) -> int:
     print(f"polyopt: {'wrong result: ' if code == 2 else 'error: '}{' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    """A warning as one line, without the place in our code that it came from."""
+    print(f"polyopt: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def entry() -> None:

@@ -136,11 +136,11 @@ def _candidates(path: str) -> Iterator[Compiler]:
 @cache
 def _ask(command: tuple[str, ...]) -> Compiler | None:
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", timeout=60, stdin=subprocess.DEVNULL)
         if done.returncode or not done.stdout.strip():
             return None
         version = done.stdout.strip().splitlines()[0]
-        done = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        done = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, errors="replace", timeout=60, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return Compiler(command, version, done.stdout.strip())
@@ -179,8 +179,9 @@ def compile_unit(compiler: Compiler, unit: Unit, directory: Path) -> Path:
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8")
     flags = (*compiler.flags, *BASE_FLAGS, *unit.flags)
-    _run(compiler, [*compiler.command, *flags, "-c", "-o", f"{unit.name}.o", source.name], directory, source)
-    return directory / f"{unit.name}.o"
+    output = directory / f"{unit.name}.o"
+    _run(compiler, [*compiler.command, *flags, "-c", "-o", output.name, source.name], output, source)
+    return output
 
 
 def link_objects(compiler: Compiler, objects: Sequence[Path], output: Path, flags: Sequence[str] = (), soname: str = "") -> Path:
@@ -189,7 +190,7 @@ def link_objects(compiler: Compiler, objects: Sequence[Path], output: Path, flag
     if soname:
         name = (f"-Wl,-install_name,@rpath/{soname}",) if "darwin" in compiler.machine else (f"-Wl,-soname,{soname}",)
     command = [*compiler.command, *compiler.flags, "-shared", *name, "-o", output.name, *map(str, objects), *flags, "-lm"]
-    _run(compiler, command, output.parent, None)
+    _run(compiler, command, output, None)
     return output
 
 
@@ -204,8 +205,9 @@ def _timeout() -> float:
     return seconds
 
 
-def _run(compiler: Compiler, command: list[str], directory: Path, source: Path | None) -> None:
-    limit = _timeout()
+def _run(compiler: Compiler, command: list[str], made: Path, source: Path | None) -> None:
+    """Run a command that makes a file, in the file's folder."""
+    limit, directory = _timeout(), made.parent
     try:
         # a session of its own: a compiler driver's children must end with it
         process = subprocess.Popen(
@@ -224,7 +226,7 @@ def _run(compiler: Compiler, command: list[str], directory: Path, source: Path |
     except BaseException:
         _kill(process)
         raise
-    if process.returncode == 0:
+    if process.returncode == 0 and made.is_file():
         return
     if os.strerror(errno.ENOSPC) in output:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
@@ -232,7 +234,8 @@ def _run(compiler: Compiler, command: list[str], directory: Path, source: Path |
     if process.returncode < 0:
         reason = f"crashed with {_signal_name(-process.returncode)}"
     else:
-        reason = _first_error(output) or f"ended with exit code {process.returncode} and said nothing"
+        said = f"ended with exit code {process.returncode} and {'said nothing' if process.returncode else f'made no {made.name}'}"
+        reason = (_first_error(output) if process.returncode else "") or said
     raise CompilerError(f"{compiler}: {reason}; {_where(command, kept)}")
 
 

@@ -42,7 +42,8 @@ def remember(key: str, build: Callable[[], Program], cache: Cache | None = None)
     built: list[Program] = []
 
     def write(folder: Path) -> Path:
-        built.append(build())
+        if not built:  # it is there where a first folder could not be written
+            built.append(build())
         target = folder / "program"
         with target.open("wb") as f:
             for chunk in _chunks(built[0]):

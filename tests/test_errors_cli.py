@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,16 @@ def test_full_disk_while_answering(tmp_path: Path) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.cc
+def test_a_cache_that_cannot_be_written_is_one_warning(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("POLYOPT_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr("polyopt.runtime.cache._warned", threading.Event())
+    assert main(["run", small(tmp_path / "m.onnx")]) == 0
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if "warning" in x.lower() or "models.py" in x]
+    assert line.startswith("polyopt: warning: the cache folder") and "POLYOPT_CACHE_DIR" in line
 
 
 def test_no_compiler(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

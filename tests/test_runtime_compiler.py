@@ -77,6 +77,13 @@ def test_crash_hang_and_nonsense(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("POLYOPT_CC", fake(tmp_path / "mute", "exit 7"))
     with pytest.raises(CompilerError, match="exit code 7 and said nothing"):
         build.build_library([unit], cache=cache)
+    monkeypatch.setenv("POLYOPT_CC", fake(tmp_path / "idle", "exit 0"))
+    with pytest.raises(CompilerError, match=r"exit code 0 and made no k\.o"):
+        build.build_library([unit], cache=cache)
+    noise = fake(tmp_path / "noise", "exit 0")
+    Path(noise).write_text("#!/bin/sh\nprintf '\\272\\377'\n")
+    monkeypatch.setenv("POLYOPT_CC", noise)
+    assert find_compiler().version == "\ufffd\ufffd"
     monkeypatch.setenv("POLYOPT_CC", fake(tmp_path / "hang", "sleep 60 & wait"))
     monkeypatch.setenv("POLYOPT_CC_TIMEOUT", "0.3")
     start = time.monotonic()
