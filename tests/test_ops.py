@@ -214,6 +214,7 @@ def test_known_scalars_are_literals() -> None:
             "the window of 3 does not fit into spatial dim 0 of size 2 with padding 0 and 0",
         ),
         ("Flatten", [_value("x", "2 N M")], {}, "flattening multiplies N by M, which is not affine: bind one of M, N"),
+        ("Squeeze", [_value("x", "N 1 4")], {}, "without axes, whether it drops N of [N, 1, 4] depends on its value"),
         ("Softmax", [_value("x", "2 3")], {"axis": 2}, "axis 2 is out of range for rank 2"),
         ("Softmax", [_value("x", "2 3", i64)], {}, "'x' has dtype i64, which is not allowed here (allowed: f16, bf16, f32, f64)"),
         ("Expand", [_value("x", "2 3"), _value("s", "2", i64)], {}, "the shape ('s') must be known at compile time"),

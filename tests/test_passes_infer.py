@@ -109,6 +109,11 @@ def test_the_expand_idiom_of_exporters():
     assert shape_of(graph, "y") == ["N", "3", "H"]
 
 
+def test_a_reshape_that_works_for_some_sizes_only_is_refused():
+    graph = read_onnx(make([node("Reshape", ["x", "s"], ["y"])], {"x": (F, ["N", 3])}, ["y"], {"s": np.int64([-1, 2])}))
+    assert "3*N elements do not divide by 2 for all values (give a value to N)" in refused(graph)
+
+
 def test_empty_tensors_are_known():
     nodes = [node("Slice", ["x", "zero", "zero"], ["none"]), node("Exp", ["none"], ["y"])]
     graph = read_onnx(make(nodes, {"x": (F, [4, 3])}, ["y"], {"zero": np.int64([0])}))

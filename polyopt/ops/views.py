@@ -129,8 +129,8 @@ def quotient(shape: Sequence[Affine], by: Sequence[Affine]) -> Affine:
     rest = product([symbols[n] for n in left], "the inferred dim")
     if low == 0:
         return affine(0)
-    if high % low and rest.is_const:
-        fail(f"cannot reshape {show(tuple(shape))}: {high} elements do not divide by {low}")
+    if high % low:
+        fail(f"cannot reshape {show(tuple(shape))}: {rest * high} elements do not divide by {low}{'' if rest.is_const else ' for all values'}")
     return (rest * high) // low
 
 
@@ -164,6 +164,9 @@ def _np_flatten(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
 def _infer_squeeze(node: Node, ins: Ins, known: Known) -> Sequence[Typed]:
     shape = shape_of(need(ins, 0))
     if present(ins, 1) is None and node.attr("axes") is None:
+        open_dims = [d for d in shape if not d.is_const and (d.bounds({n: (1, None) for n in d.names()})[0] or 1) < 2]
+        if open_dims:
+            fail(f"without axes, whether it drops {open_dims[0]} of {show(shape)} depends on its value")
         axes = [k for k, d in enumerate(shape) if d == 1]
     else:
         axes = axes_of(known_ints(ins, 1, known, "axes") if present(ins, 1) else node.attr("axes"), len(shape))
