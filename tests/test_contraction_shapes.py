@@ -11,6 +11,7 @@ from test_verbs import check_gemm, gemm
 
 import polyopt as po
 from polyopt.codegen.c import emit_kernel
+from polyopt.ir.loops import Declare, Instance, Loop, walk
 from polyopt.lower.loops import lower_to_loops
 from polyopt.target import cpu_target
 from polyopt.verbs.recipe import apply_recipe
@@ -96,3 +97,34 @@ def test_symbolic_gemm_in_c() -> None:
         c = np.full((m, n), np.nan, "f4")
         f(a, b, c)
         np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-4)
+
+
+def test_a_packed_panel_is_private_to_an_iteration_of_the_parallel_loop() -> None:
+    target = replace(cpu_target("avx2", 2), l1=1024, l2=8192, l3=1 << 16)
+    nest = lower_to_loops(apply_recipe(gemm(96, 256, 300), target))
+
+    def inside(body: tuple[object, ...], parallel: bool) -> set[str]:
+        out: set[str] = set()
+        for n in body:
+            if isinstance(n, Declare) and parallel:
+                out.add(n.tensor)
+            elif isinstance(n, Loop):
+                out |= inside(n.body, parallel or n.mark == "parallel")
+        return out
+
+    packed = {t.name for t in nest.tensors if t.scope == "cache"}
+    loops = [n for n in walk(nest.body) if isinstance(n, Loop) and n.mark == "parallel"]
+    filled = {n.write.tensor for p in loops for n in walk(p.body) if isinstance(n, Instance) and n.statement.startswith("load_")}
+    assert packed and loops and packed & filled <= inside(nest.body, False)
+
+
+@pytest.mark.cc
+def test_threads_agree_on_packed_operands() -> None:
+    rng = np.random.default_rng(5)
+    f = po.auto(matmul, threads=4).compile(threads=4)
+    a, b = rng.standard_normal((300, 257)).astype("f4"), rng.standard_normal((257, 517)).astype("f4")
+    want = a.astype("f8") @ b.astype("f8")
+    for _ in range(20):
+        c = np.full((300, 517), np.nan, "f4")
+        f(a, b, c)
+        np.testing.assert_allclose(c, want, rtol=1e-3, atol=1e-3)

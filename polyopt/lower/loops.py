@@ -71,7 +71,7 @@ def lower_to_loops(scop: Scop) -> LoopNest:
     reader = _Reader(scop, {s.name: s for s in scop.statements}, bands)
     body = _read(reader, ast, _Env({}, dict(ranges)))
     locals_ = tuple(t for t in scop.tensors if t.role == "local")
-    body = place_declares(body, [t.name for t in locals_ if t.scope == "registers"])
+    body = place_declares(body, [t.name for t in locals_ if t.scope != "heap"])
     body = place_prefetches(body, scop.meta.get("prefetch", ()))
     body = peel_partial_tiles(body, dict(ranges))
     arguments = tuple(t for t in scop.tensors if t.role != "local")
@@ -293,9 +293,9 @@ def _compare(op: str, x: isl.AstExpr, y: isl.AstExpr, env: _Env) -> Expr:
     return Compare(op, IndexValue(_affine(x, env).simplify(env.ranges), i64), IndexValue(_affine(y, env).simplify(env.ranges), i64))
 
 
-# ---- register buffers
+# ---- buffers of a tile
 def place_declares(body: tuple[LoopNode, ...], tensors: list[str]) -> tuple[LoopNode, ...]:
-    """Declare each register buffer at the start of the innermost body that holds all its uses."""
+    """Declare each buffer of a tile at the start of the innermost body that holds all its uses: parallel iterations around have their own."""
     for t in tensors:
         body = _place(body, t)
     return body
