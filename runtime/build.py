@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import threading
 import warnings
 from collections.abc import Sequence
@@ -51,6 +52,13 @@ def check_isa(compiler: Compiler, isa: str) -> None:
             f"isa {isa} is for {machines[0]} and {compiler} compiles for {compiler.machine}: choose another isa, "
             "or set POLYOPT_CC to a cross compiler"
         )
+
+
+def is_for_this_machine() -> bool:
+    """Whether what the compiler makes can be loaded here: not so for a cross compiler in POLYOPT_CC."""
+    names = {"amd64": "x86_64", "arm64": "aarch64"}
+    here, made = platform.machine().lower(), find_compiler().machine.partition("-")[0].lower()
+    return not here or not made or names.get(here, here) == names.get(made, made)
 
 
 def choose_compiler(units: Sequence[Unit], compiler: Compiler | None = None) -> tuple[Compiler, list[Unit]]:

@@ -16,16 +16,21 @@ from pathlib import Path
 
 from polyopt.errors import OutputError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 MANIFEST = "manifest.json"
 
 
 def publish(directory: Path, fill: Callable[[Path], None]) -> list[Path]:
     """Fill a private folder, then move its files to `directory`. Raises OutputError where that cannot be written; nothing is left then."""
     directory = directory.absolute()
-    old = _old_files(directory)
     made = [p for p in [*reversed(directory.parents)] if not p.exists()]
     try:
-        with _private(directory, old is not None) as folder:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(directory.parent), _private(directory, (old := _old_files(directory)) is not None) as folder:
             fill(folder)
             files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
             if old is None:
@@ -70,10 +75,24 @@ def _is_inside(name: str) -> bool:
 
 
 @contextlib.contextmanager
+def _alone(parent: Path) -> Iterator[None]:
+    """Let one process at a time publish into a folder; no file is left. Without locks on that file system, or on Windows, all may."""
+    if fcntl is None:
+        yield
+        return
+    lock = os.open(parent, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
 def _private(directory: Path, inside: bool) -> Iterator[Path]:
     """A private folder on the file system of `directory`: in it where it exists (it may be a mount point), else beside it."""
     parent = directory if inside else directory.parent
-    parent.mkdir(parents=True, exist_ok=True)
     folder = parent / f".{directory.name}.{os.getpid()}-{secrets.token_hex(4)}"
     folder.mkdir()
     try:

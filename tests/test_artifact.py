@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,25 @@ def test_a_failure_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(CompilerError):
         write_artifact(broken, out)
     assert tree(out) == before
+
+
+def test_many_write_one_folder_at_once(tmp_path: Path) -> None:
+    """Each puts its whole set of files there, one after the other."""
+
+    def write(k: int) -> None:
+        def fill(folder: Path) -> None:
+            files = {f"f{i}": str(k) for i in range(20)}
+            for name, text in files.items():
+                (folder / name).write_text(text)
+            (folder / publish.MANIFEST).write_text(json.dumps({"polyopt": "0", "files": files}))
+
+        publish.publish(tmp_path / "deep" / "o", fill)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(24)))
+    files = sorted((tmp_path / "deep" / "o").iterdir())
+    assert len(files) == 21 and len({f.read_text() for f in files if f.name != publish.MANIFEST}) == 1
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["o"]
 
 
 @cc

@@ -258,6 +258,17 @@ def test_a_compiler_that_crashes(capsys: Capture, tmp_path: Path, monkeypatch: p
 
 
 # ---- what works
+@pytest.mark.qemu
+@pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None or os.uname().machine != "x86_64", reason="needs a cross compiler")
+def test_compile_for_another_machine(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYOPT_CC", "aarch64-linux-gnu-gcc")
+    path = small(tmp_path / "m.onnx")
+    assert main(["compile", path, "-o", str(tmp_path / "o"), "--isa", "neon"]) == 0
+    assert (tmp_path / "o" / "libm.so").read_bytes()[18:20] == b"\xb7\x00"  # ELF's number of aarch64
+    capsys.readouterr()
+    refused(capsys, ["run", path, "--isa", "neon"], "another machine")
+
+
 @pytest.mark.cc
 def test_check_json_is_alone_on_stdout(capsys: Capture, tmp_path: Path) -> None:
     path = small(tmp_path / "m.onnx")

@@ -19,6 +19,7 @@ import numpy as np
 from polyopt.frontends.onnx import read_onnx
 from polyopt.frontends.python_loops import ScopFunction
 from polyopt.runtime.artifact import load_artifact, write_artifact
+from polyopt.runtime.build import is_for_this_machine
 from polyopt.runtime.cache import key_of
 from polyopt.runtime.load import load_program
 from polyopt.runtime.model import CompiledModel
@@ -136,7 +137,12 @@ class Model:
 
     def __init__(self, program: Program, load: Callable[[], LoadedModel], compiled: Mapping[str, Compiled] | None = None) -> None:
         self.program, self._load, self._compiled = program, load, compiled
-        self._run: CompiledModel = load_program(program)
+        if is_for_this_machine():  # else it can be saved, not run
+            _ = self._run
+
+    @cached_property
+    def _run(self) -> CompiledModel:
+        return load_program(self.program)
 
     @cached_property
     def loaded(self) -> LoadedModel:
