@@ -36,8 +36,9 @@ class _Reader:
 
     scop: Scop
     statements: Mapping[str, Statement]
-    bands: list[tuple[str, str]]  # band number -> (loop name, mark)
+    bands: list[tuple[str, str, int]]  # band number -> (loop name, mark, loops around it)
     taken: set[str] = field(default_factory=set)
+    depths: dict[str, int] = field(default_factory=dict)  # loop variable -> loops of the schedule around it
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ def lower_to_loops(scop: Scop) -> LoopNest:
     reader = _Reader(scop, {s.name: s for s in scop.statements}, bands)
     body = _read(reader, ast, _Env({}, dict(ranges)))
     locals_ = tuple(t for t in scop.tensors if t.role == "local")
-    body = place_declares(body, [t.name for t in locals_ if t.scope != "heap"])
+    for t in locals_:
+        if t.scope != "heap":
+            body = place_declare(body, t.name, {v for v, d in reader.depths.items() if d < scop.meta.get("buffers", {}).get(t.name, 0)})
     body = place_prefetches(body, scop.meta.get("prefetch", ()))
     body = peel_partial_tiles(body, dict(ranges))
     arguments = tuple(t for t in scop.tensors if t.role != "local")
@@ -92,9 +95,9 @@ def _value(v: isl.Val) -> int | None:
     return int(v.to_python()) if v.is_int() else None
 
 
-def _number_bands(schedule: isl.Schedule) -> tuple[isl.Schedule, list[tuple[str, str]]]:
-    """Put a mark `#<n>` above each one-member band; gives the names and intents by number."""
-    bands: list[tuple[str, str]] = []
+def _number_bands(schedule: isl.Schedule) -> tuple[isl.Schedule, list[tuple[str, str, int]]]:
+    """Put a mark `#<n>` above each one-member band; gives the names, intents and depths by number."""
+    bands: list[tuple[str, str, int]] = []
 
     def visit(node: isl.ScheduleNode, mark: str) -> isl.ScheduleNode:
         kind = node_type(node)
@@ -106,7 +109,8 @@ def _number_bands(schedule: isl.Schedule) -> tuple[isl.Schedule, list[tuple[str,
                 node = node.band_split(1)
                 mupa = node.band_get_partial_schedule()
             named = mupa.get_space().has_dim_id(SET, 0)
-            bands.append((str(mupa.get_dim_id(SET, 0).get_name()) if named else f"c{node.get_schedule_depth()}", mark))
+            depth = node.get_schedule_depth()
+            bands.append((str(mupa.get_dim_id(SET, 0).get_name()) if named else f"c{depth}", mark, depth))
             node = node.insert_mark(isl.Id(f"#{len(bands) - 1}", context=CTX)).child(0)
             return visit(node.child(0), "").parent().parent()
         for i in range(node.n_children()):
@@ -150,11 +154,12 @@ def _loop(r: _Reader, node: isl.AstNode, env: _Env) -> tuple[LoopNode, ...]:
     if node.for_is_degenerate():
         value = _affine(node.for_get_init(), env)
         return _read(r, node.for_get_body(), replace(env, values={**env.values, iterator: value}, band=-1))
-    name, mark = r.bands[env.band] if env.band >= 0 else (iterator, "")
+    name, mark, depth = r.bands[env.band] if env.band >= 0 else (iterator, "", len(r.bands))
     lower = tuple(dict.fromkeys(_bounds(node.for_get_init(), env, OP.max)))
     upper = _upper(node.for_get_cond(), env)
     step = int(node.for_get_inc().get_val().to_python())
     v = _variable(r, name)
+    r.depths[v] = depth
     if len(lower) == 1:  # shift to 0, so that the variable is a distance from the lower bound
         base, value = lower[0], var(v) * step + lower[0]
         upper = tuple((u - base + (step - 1)) // step for u in upper)
@@ -294,24 +299,31 @@ def _compare(op: str, x: isl.AstExpr, y: isl.AstExpr, env: _Env) -> Expr:
 
 
 # ---- buffers of a tile
-def place_declares(body: tuple[LoopNode, ...], tensors: list[str]) -> tuple[LoopNode, ...]:
-    """Declare each buffer of a tile at the start of the innermost body that holds all its uses: parallel iterations around have their own."""
-    for t in tensors:
-        body = _place(body, t)
-    return body
+def place_declare(body: tuple[LoopNode, ...], tensor: str, around: set[str]) -> tuple[LoopNode, ...]:
+    """Declare a buffer of a tile at the start of the innermost body that holds all its uses: parallel iterations around have their own.
 
-
-def _place(body: tuple[LoopNode, ...], tensor: str) -> tuple[LoopNode, ...]:
+    around: the variables of loops over tiles. Where isl has split such a loop, each part holds whole tiles and gets a declaration of its own.
+    """
     users = [i for i, n in enumerate(body) if _uses(n, tensor)]
-    if len(users) == 1 and isinstance(n := body[users[0]], Loop | If) and (not isinstance(n, Loop) or n.mark not in ("vector", "unroll")):
-        if isinstance(n, If):
-            inner: LoopNode = If(n.cond, _place(n.body, tensor), _place(n.orelse, tensor))
-        else:
-            inner = replace(n, body=_place(n.body, tensor))
-        return (*body[: users[0]], inner, *body[users[0] + 1 :])
-    if not users:
-        return body
-    return (*body[: users[0]], Declare(tensor), *body[users[0] :])
+    alone = len(users) == 1
+    inside = [i for i in users if _enters(body[i], tensor, around, alone)]
+    out: list[LoopNode] = []
+    for i, n in enumerate(body):
+        if i in inside and isinstance(n, If):
+            n = If(n.cond, place_declare(n.body, tensor, around), place_declare(n.orelse, tensor, around))
+        elif i in inside and isinstance(n, Loop):
+            n = replace(n, body=place_declare(n.body, tensor, around))
+        elif i in users and not any(j in users and j not in inside for j in range(i)):
+            out.append(Declare(tensor))
+        out.append(n)
+    return tuple(out)
+
+
+def _enters(n: LoopNode, tensor: str, around: set[str], alone: bool) -> bool:
+    """Whether whole tiles are inside a node that uses a buffer."""
+    if isinstance(n, If):
+        return alone or any(_enters(x, tensor, around, False) for x in (*n.body, *n.orelse) if _uses(x, tensor))
+    return isinstance(n, Loop) and n.mark not in ("vector", "unroll") and (alone or n.var in around)
 
 
 def _uses(n: LoopNode, tensor: str) -> bool:

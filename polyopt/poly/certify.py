@@ -20,9 +20,9 @@ from ..errors import InternalError
 from ..ir.loops import Loop, LoopNest
 from ..ir.scop import Scop
 from ..isl_ext import IN, OUT, OperationBudget, maps_of, max_operations, sample_map, sample_set
-from .deps import compute_dependences
+from .deps import PRIVATE_SCOPES, compute_dependences
 from .legality import kinds, private_kinds
-from .lifetimes import prove_lives
+from .lifetimes import life_of, prove_lives
 from .nest import Leaf, compute_leaves
 from .promotion import prove_promotions
 from .prove_accesses import NotProven, prove_accesses, prove_bounds
@@ -232,10 +232,11 @@ def _carried(active: isl.Map, d: int) -> isl.Map | None:
 
 
 def _check_private(scop: Scop, x: Leaf) -> None:
-    """A register buffer that a parallel loop writes must begin its life inside that loop."""
+    """A buffer of a tile that a parallel loop writes must begin its life inside that loop."""
     name = x.instance.write.tensor
-    if not any(t.name == name and t.scope == "registers" for t in scop.tensors):
+    if not any(t.name == name and t.role == "local" and t.scope in PRIVATE_SCOPES for t in scop.tensors):
         return
+    life = life_of(x, name)
     for d, loop in enumerate(x.loops):
-        if _is_parallel(loop) and any(name in names for names in x.declared[: d + 1]):
+        if _is_parallel(loop) and (life is None or life[1] <= d):
             raise InternalError(f"iterations of the parallel loop {loop.var} share the buffer {name}")

@@ -1,7 +1,7 @@
 """Proofs about the accesses of a LoopNest, for its certificate.
 
-Takes the leaves of a nest (`poly/nest.py`) and the Scop; proves that each access is one of its statement's own, and that it is in bounds
-where it is evaluated. Raises `InternalError` with a witness where that is false, `NotProven` where it rests on a value read at run time.
+Takes the leaves of a nest (`poly/nest.py`) and the Scop; proves that each instance computes what its statement does, and that each access is in
+bounds where it is evaluated. Raises `InternalError` with a witness where that is false, `NotProven` where it rests on a value read at run time.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import islpy as isl
 
 from ..errors import InternalError
-from ..ir.affine import Affine, Range
-from ..ir.expr import Access, loads, substitute, substitute_access
+from ..ir.affine import Affine, Range, affine
+from ..ir.expr import Access, Expr, IndexValue, Load, rewrite, substitute, substitute_access, walk
 from ..ir.loops import LoopNest
 from ..ir.scop import Scop
 from ..isl_ext import PARAM, SET, sample_set
@@ -26,43 +26,55 @@ class NotProven(Exception):
 
 
 def prove_accesses(scop: Scop, leaves: list[Leaf]) -> str:
-    """Every access of an instance is one of its statement's accesses at the instance's coordinates, moved as the buffer's life has it."""
+    """Every instance computes its statement's expression, from and to the statement's elements, moved as the buffer's life has it."""
     count = 0
     moves = find_moves(scop, leaves)
     for x in leaves:
         s = scop.statement(x.instance.statement)
         values = dict(zip(s.iters, x.instance.coords))
-        own = [move(substitute_access(s.write, values), x, moves)]
-        reads = [move(load.access, x, moves) for load in loads(substitute(s.expr, values))]
         if x.instance.reduction != s.reduction:
             raise InternalError(f"{s.name} is an update by {s.reduction} and the nest updates by {x.instance.reduction}")
-        _match(scop, x, x.instance.write, own, "writes")
-        for load, _, _ in guarded_loads(x.instance.expr, x.domain, x.cols):
-            _match(scop, x, load.access, reads, "reads")
-            count += 1
+        _match(x, x.instance.write, move(substitute_access(s.write, values), x, moves), "writes")
+        own = substitute(s.expr, values)
+        if skeleton(own) != skeleton(x.instance.expr):
+            raise InternalError(f"{s.name} computes {x.instance.expr}, its statement computes {own}")
+        for e, wanted in zip(walk(x.instance.expr), walk(own), strict=True):
+            if isinstance(e, Load) and isinstance(wanted, Load):
+                _match(x, e.access, move(wanted.access, x, moves), "reads")
+                count += 1
+            elif isinstance(e, IndexValue) and isinstance(wanted, IndexValue) and not _equal(x, wanted.index, e.index):
+                raise InternalError(f"{s.name} computes with {e.index}, its statement with {wanted.index}")
         count += 1
     return f"{count} accesses are those of the statements"
 
 
-def _match(scop: Scop, x: Leaf, access: Access, own: list[Access], word: str) -> None:
-    same = [a for a in own if a.tensor == access.tensor and len(a.indices) == len(access.indices)]
-    if any(a == access for a in same):
-        return
-    if not any(_equal(x, a, access) for a in same):
-        raise InternalError(f"{x.instance.statement} {word} {access}, its statement {word} {', '.join(map(str, own)) or 'nothing'}")
+def skeleton(e: Expr) -> Expr:
+    """An expression with its affine indices left out."""
+
+    def visit(x: Expr) -> Expr | None:
+        if isinstance(x, Load):
+            indirect = tuple(i if isinstance(i, Expr) else affine(0) for i in x.access.indices)
+            return Load(Access(x.access.tensor, indirect), x.dtype)
+        return IndexValue(affine(0), x.dtype) if isinstance(x, IndexValue) else None
+
+    return rewrite(e, visit)
 
 
-def _equal(x: Leaf, a: Access, b: Access) -> bool:
-    """Whether two accesses are to the same element wherever the leaf runs."""
-    for p, q in zip(a.indices, b.indices):
-        if p == q:
-            continue
-        if not isinstance(p, Affine) or not isinstance(q, Affine):
-            raise NotProven(f"not proven: {b} has an index read at run time")
-        space, zero = x.domain.get_space(), isl.Aff.zero_on_domain(isl.LocalSpace.from_space(x.domain.get_space()))
-        if not x.domain.intersect(to_aff(p - q, space, x.cols).ne_set(zero)).is_empty():
-            return False
-    return True
+def _match(x: Leaf, access: Access, own: Access, word: str) -> None:
+    same = own.tensor == access.tensor and len(own.indices) == len(access.indices)
+    # indices that are read at run time are expressions, which are compared as such
+    pairs = [(p, q) for p, q in zip(own.indices, access.indices) if isinstance(p, Affine) or isinstance(q, Affine)]
+    if not same or not all(isinstance(p, Affine) and isinstance(q, Affine) and _equal(x, p, q) for p, q in pairs):
+        raise InternalError(f"{x.instance.statement} {word} {access}, its statement {word} {own}")
+
+
+def _equal(x: Leaf, p: Affine, q: Affine) -> bool:
+    """Whether two indices are the same wherever the leaf runs."""
+    if p == q:
+        return True
+    space = x.domain.get_space()
+    zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
+    return bool(x.domain.intersect(to_aff(p - q, space, x.cols).ne_set(zero)).is_empty())
 
 
 # ---- bounds

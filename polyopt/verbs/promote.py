@@ -196,12 +196,13 @@ def promote(
     schedule = write_tree(tree, {s.name: s.domain for s in new.statements})
     kwargs = (("at", at), ("scope", scope), *((("layout", tuple(map(str, layout))),) if layout else ()), *((("lanes", lanes),) if lanes else ()))
     step = Step("promote", (tensor,), kwargs)
-    new = replace(new, schedule=schedule, history=(*scop.history, step))
+    depths = {**scop.meta.get("buffers", {}), buf: len(above)}
+    new = replace(new, schedule=schedule, history=(*scop.history, step), meta={**scop.meta, "buffers": depths})
     if prove:
         check_promotion(scop, new, tensor, buf, str(step))
         return new
     left = (*scop.meta.get("promotions", ()), Promotion(scop, new, tensor, buf))
-    return replace(new, meta={**scop.meta, "promotions": left})
+    return replace(new, meta={**new.meta, "promotions": left})
 
 
 def _upper_bound(x: Affine, ranges: dict[str, Range]) -> int:
