@@ -43,7 +43,8 @@ def find_moves(scop: Scop, leaves: list[Leaf]) -> Moves:
         own = substitute_access(s.write, dict(zip(s.iters, x.instance.coords)))
         if own.tensor != write.tensor or not own.is_affine or len(own.indices) != len(write.indices):
             continue
-        moved = tuple(p - q for p, q in zip(own.affine_indices(), write.affine_indices(), strict=True))
+        ranges = {loop.var: loop.range for loop in x.loops}  # only to find a simple form: whether it is right is asked at each access
+        moved = tuple(p.simplify(ranges) - q for p, q in zip(own.affine_indices(), write.affine_indices(), strict=True))
         around = {*scop.params, *(loop.var for loop in x.loops[: life[1]])}
         if all(d.names() <= around for d in moved):
             out[life] = moved
