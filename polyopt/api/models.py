@@ -277,4 +277,5 @@ def _program_key(model: Any, options: Options) -> str | None:
     if data is None or b"location" in data:  # external data lies in other files
         return None
     chosen = replace(options, dims=dict(sorted(options.dims.items())))
-    return key_of(code_fingerprint(), repr(chosen), repr(cpu_target(options.isa, options.threads)), data)
+    name = "" if isinstance(model, bytes) else Path(model).stem  # the program is called so
+    return key_of(code_fingerprint(), name, repr(chosen), repr(cpu_target(options.isa, options.threads)), data)
