@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from typing import TextIO
 
 import click
 
@@ -96,7 +97,9 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _warn(message: Warning | str, *_: object) -> None:
+def _warn(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+) -> None:
     """A warning as one line, without the place in our code that it came from."""
     print(f"polyopt: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
