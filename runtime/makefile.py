@@ -45,7 +45,7 @@ lib@P@.so: $(OBJECTS)
 @P@.o: @P@.h
 
 example: example.c @P@.h lib@P@.so
-	$(CC) $(CFLAGS) $(FLAGS) $(LDFLAGS) -o $@ example.c -L. -l@P@ -Wl,-rpath,'$$ORIGIN' -lm
+	$(CC) $(CFLAGS) $(FLAGS) $(LDFLAGS) -o $@ example.c lib@P@.so -Wl,-rpath,'$$ORIGIN' -lm
 
 clean:
 	rm -f $(OBJECTS) lib@P@.so example
