@@ -94,7 +94,7 @@ def prove_bounds(scop: Scop, nest: LoopNest, leaves: list[Leaf]) -> str:
             shape = nest.tensor(access.tensor).shape
             for index, size in zip(access.indices, shape, strict=True):
                 if not isinstance(index, Affine):
-                    undecided = f"the index {index} of {access} is read at run time"
+                    undecided = f"an index of {access.tensor} in {x.instance.statement} is read at run time"
                     continue
                 outside = _outside(x, index, size, at, ranges)
                 if outside is None:
