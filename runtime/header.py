@@ -18,9 +18,14 @@ _NAMES = (
 )
 
 
+_FILES = frozenset({"example", "makefile", "gnumakefile"})  # PREFIX.c would be the example, or what make takes for the Makefile's source
+
+
 def prefix_of(program: Program) -> str:
-    """The prefix of the model's C names; longer where a kernel already has one of them."""
+    """The prefix of the model's C names and files; longer where a kernel or another file of the artifact already has one of them."""
     prefix, taken = identifier(program.name), {k.entry for k in program.kernels}
+    if prefix.lower() in _FILES:
+        prefix = f"m_{prefix}"
     while any(f"{prefix}_{name}" in taken for name in _NAMES):
         prefix += "_"
     return prefix

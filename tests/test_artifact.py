@@ -331,6 +331,17 @@ def test_names(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_artifact(tmp_path / "p")(x)[1], static_reference(x)["y"])
 
 
+@cc
+@needs_make
+@pytest.mark.parametrize("name", ["example", "Makefile", "c"])  # names of the artifact's own files, and of a library that every program links
+def test_make_of_a_model_that_is_called_like_something_else(name: str, tmp_path: Path) -> None:
+    p = static_program()
+    write_artifact(p, tmp_path / "o", name=name)
+    run("make", "-C", tmp_path / "o")
+    done = run(tmp_path / "o" / "example")
+    check_shown(done.stdout, static_reference(example_inputs(p.inputs, {})["x"]))
+
+
 @pytest.mark.qemu
 @needs_make
 def test_builds_and_runs_on_aarch64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,6 +270,16 @@ def test_compile_for_another_machine(tmp_path: Path, capsys: Capture, monkeypatc
 
 
 @pytest.mark.cc
+def test_a_copy_of_a_model_has_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYOPT_CACHE_DIR", str(tmp_path / "cache"))
+    small(tmp_path / "one.onnx")
+    shutil.copy(tmp_path / "one.onnx", tmp_path / "two.onnx")
+    for name in ("one", "two"):
+        assert main(["compile", str(tmp_path / f"{name}.onnx"), "-o", str(tmp_path / name)]) == 0
+        assert (tmp_path / name / f"lib{name}.so").exists()
+
+
+@pytest.mark.cc
 def test_check_json_is_alone_on_stdout(capsys: Capture, tmp_path: Path) -> None:
     path = small(tmp_path / "m.onnx")
     assert main(["check", path, "--json", "--dim", "N=3"]) == 0
