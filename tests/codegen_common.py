@@ -97,7 +97,7 @@ def call_qemu(src: Source, arrays: dict[str, np.ndarray], scalars: dict[str, flo
     main = "\n    ".join(["int main(void)\n{", *moves[0], f"{src.entry}({', '.join(args)});", *moves[1], "return 0;\n}"])
     exe = build_static("#include <stdio.h>\n" + src.text + "\n".join(lines) + "\n" + main + "\n")
     data = b"".join(arrays[t.name].tobytes() for t in src.tensors)
-    out = subprocess.run(["qemu-aarch64", str(exe)], input=data, capture_output=True, check=True).stdout
+    out = subprocess.run([shutil.which("qemu-aarch64") or "qemu-aarch64-static", str(exe)], input=data, capture_output=True, check=True).stdout
     assert len(out) == len(data)
     for t in src.tensors:
         a = arrays[t.name]
@@ -114,7 +114,3 @@ def run(nest: LoopNest, arrays: dict[str, np.ndarray], isa: str, fp: str = "defa
     else:
         call(src, out, kw.get("scalars"), kw.get("params"))
     return out
-
-
-def have(program: str) -> bool:
-    return shutil.which(program) is not None

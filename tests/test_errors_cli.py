@@ -259,7 +259,7 @@ def test_a_compiler_that_crashes(capsys: Capture, tmp_path: Path, monkeypatch: p
 
 # ---- what works
 @pytest.mark.qemu
-@pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None or os.uname().machine != "x86_64", reason="needs a cross compiler")
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="crosses from x86-64")
 def test_compile_for_another_machine(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYOPT_CC", "aarch64-linux-gnu-gcc")
     path = small(tmp_path / "m.onnx")
