@@ -339,7 +339,7 @@ def test_float_operators_and_nan() -> None:
               Binary("-", lx, Binary("*", lx, ly)), Binary("-", Binary("*", lx, ly), ly), Binary("pow", lx, Const(2.0, f32))]  # fmt: skip
     tensors = (tensor("x", f32, n), tensor("y", f32, n), *(tensor(f"o{q}", f32, n, role="output") for q in range(len(exprs))))
     body = strips(n, 16, lambda: tuple(put(at(f"o{q}", I), e) for q, e in enumerate(exprs)))
-    arrays = {"x": x, "y": y} | {f"o{q}": x * 0 for q in range(len(exprs))}
+    arrays = {"x": x, "y": y} | {f"o{q}": np.zeros_like(x) for q in range(len(exprs))}
     check(body, tensors, arrays)
     check(body, tensors, arrays, fp="fast")
     check((loop("i", 0, n, *(put(at(f"o{q}", I), e) for q, e in enumerate(exprs))),), tensors, arrays)
