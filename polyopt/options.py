@@ -9,6 +9,7 @@ from .errors import UserError
 
 FP_LEVELS = ("strict", "default", "fast")
 TARGETS = ("cpu", "cuda", "opencl", "hip")
+MOST_THREADS = 1024
 LARGEST_DIM = 2**56  # bytes of the largest address space there is: products of few such numbers are still told from sizes
 
 
@@ -32,8 +33,10 @@ class Options:
             raise UserError(f"Options(fp={self.fp!r}): choose one of {', '.join(FP_LEVELS)}")
         if self.target not in TARGETS:
             raise UserError(f"Options(target={self.target!r}): choose one of {', '.join(TARGETS)}")
-        if not isinstance(self.threads, int) or self.threads < 1:
-            raise UserError(f"Options(threads={self.threads!r}): give a whole number of at least 1")
+        if isinstance(self.threads, bool) or not isinstance(self.threads, int) or not 1 <= self.threads <= MOST_THREADS:
+            raise UserError(f"Options(threads={self.threads!r}): give a whole number of at least 1 and at most {MOST_THREADS}")
+        if not isinstance(self.dims, Mapping):
+            raise UserError(f"Options(dims={self.dims!r}): give a mapping from names to sizes, such as {{'batch': 1}}")
         for k, v in self.dims.items():
             if isinstance(v, bool) or not isinstance(v, int) or not 1 <= v <= LARGEST_DIM:
                 raise UserError(f"Options(dims={{{k!r}: {v!r}}}): a dim must be a whole number of at least 1 and at most {LARGEST_DIM}")

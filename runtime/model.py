@@ -111,11 +111,17 @@ class CompiledModel:
 
     def run(self, feeds: Mapping[str, Any], *, out: Mapping[str, Any] | None = None) -> dict[str, Array]:
         """Run on named inputs; gives named outputs."""
+        if not isinstance(feeds, Mapping):
+            raise ArgumentError(f"model {self.name}: run takes a mapping from input names to arrays, not {type(feeds).__name__}")
         results = self._run(self._arguments((), feeds), None if out is None else self._outputs(out))
         return {p.name: r for p, r in zip(self.outputs, results)}
 
     def profile(self, feeds: Mapping[str, Any] | Sequence[Any], *, repeat: int = 10) -> list[tuple[str, float]]:
         """Mean seconds of each kernel call, in order: (label, seconds). The first, cold run is not counted."""
+        if not isinstance(feeds, (Mapping, list, tuple)):
+            raise ArgumentError(f"model {self.name}: profile takes a mapping or a sequence of arrays, not {type(feeds).__name__}")
+        if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
+            raise ArgumentError(f"profile(repeat={repeat!r}): give a whole number of at least 1")
         arrays = self._arguments((), feeds) if isinstance(feeds, Mapping) else self._arguments(tuple(feeds), {})
         times = np.zeros(max(1, len(self.labels)))
         context = self._take()

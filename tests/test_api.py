@@ -128,3 +128,45 @@ def test_a_schedule_is_put_back_and_a_foreign_one_refused() -> None:
         loaded.with_schedule(name, po.schedule(gemm))
     with pytest.raises(po.UserError, match="there is no kernel 'x'"):
         loaded.with_schedule("x", s)
+
+
+# ---- misuse
+def test_verbs_with_arguments_that_do_not_fit() -> None:
+    s = po.schedule(gemm)
+    for verb, call in {
+        "vectorize": lambda: s.vectorize(),
+        "tile": lambda: s.tile(4),
+        "skew": lambda: s.skew("i", "j", 1),
+        "promote": lambda: s.promote(),
+    }.items():
+        with pytest.raises(po.ScheduleError, match=rf"^{verb}: .*; write {verb}\("):
+            call()
+    with pytest.raises(po.ScheduleError, match=r"there is no loop \['i'\]"):
+        s.parallelize(["i"])
+
+
+@pytest.mark.parametrize("dim", [None, 2.5, -3, 0, True, "N; x", 2**60])
+def test_dims_of_operators(dim: object) -> None:
+    with pytest.raises(po.UserError, match=r"op\.relu: x has the dim .*give a whole number"):
+        po.op.relu(po.f32[dim])
+
+
+def test_operators_with_arguments_that_do_not_fit() -> None:
+    with pytest.raises(po.UserError, match="do not fit it"):
+        po.op.softmax(po.f32[3, 4], axis="x")
+    with pytest.raises(po.UserError, match="give a tensor type such as"):
+        po.op.reshape(po.f32[3, 4], "x")
+    for domain, name in ((None, "X"), ("d", ""), ("d", 3)):
+        with pytest.raises(po.UserError, match="give a domain and a name"):
+            po.register_op(domain, name, gemm)
+
+
+def test_models_with_arguments_that_do_not_fit() -> None:
+    for model in (3, None):
+        with pytest.raises(po.ModelError, match="a model is a path"):
+            po.compile(model)
+    for options in ({"threads": True}, {"threads": 10**9}, {"dims": [3]}, {"dims": {"N": True}}, {"dims": {"N": 2**60}}):
+        with pytest.raises(po.UserError, match=r"Options\("):
+            po.Options(**options)
+    with pytest.raises(po.UserError, match=r"options are a po\.Options"):
+        po.compile(b"", options=3)

@@ -39,6 +39,8 @@ def load_model(source: Source) -> Loaded:
         model, label, name = source, "the model", source.graph.name
     elif isinstance(source, bytes | bytearray | memoryview):
         model, label, name = _parse(bytes(source), "the model"), "the model", ""
+    elif not isinstance(source, str | os.PathLike):
+        raise ModelError(f"a model is a path, the bytes of a file or a ModelProto, not {type(source).__name__}")
     else:
         path = Path(source)
         label, name, folder = str(path), path.stem, path.parent

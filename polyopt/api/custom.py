@@ -46,6 +46,11 @@ def custom_op(domain: str, name: str, nest: Scop | ScopFunction) -> Op:
 
     def infer(node: Node, values: Sequence[Value | None], known: Known) -> list[tuple[DType, Shape | None]]:
         dims = _bind(name, ins, values)
+        for s in scop.scalars:
+            _attribute(name, node, s.name)
+        extra = sorted(set(node.attrs) - {s.name for s in scop.scalars})
+        if extra:
+            raise ModelError(f"{name} has no attribute {extra[0]} (it has {', '.join(s.name for s in scop.scalars) or 'none'})")
         return [(t.dtype, tuple(d.substitute(dims) for d in t.shape)) for t in outs]
 
     def define(node: Node, values: Sequence[Value | None], results: Sequence[Value], known: Known) -> Definition:
@@ -106,6 +111,8 @@ def _attribute(name: str, node: Node, key: str) -> Any:
     value = node.attr(key)
     if value is None:
         raise ModelError(f"{name}: the attribute {key} is missing")
+    if not isinstance(value, int | float):
+        raise ModelError(f"{name}: the attribute {key} must be a number, not {value!r}")
     return value
 
 

@@ -25,10 +25,11 @@ from polyopt.runtime.load import load_program
 from polyopt.runtime.model import CompiledModel
 from polyopt.runtime.programs import code_fingerprint, remember
 
-from ..errors import UserError
+from ..errors import InternalError, UserError
 from ..ir.graph import Graph, Plan
 from ..ir.program import Port, Program
 from ..ir.scop import Scop
+from ..ir.verify import verify_scop
 from ..lower.kernel import Kernel, lower_group
 from ..lower.scop import kernel_scop
 from ..ops.registry import has_custom
@@ -94,10 +95,16 @@ class LoadedModel:
     def with_schedule(self, name: str, schedule: Schedule | Scop) -> LoadedModel:
         """The model with another schedule for one kernel. It is checked when the model is compiled."""
         scop = schedule.scop if isinstance(schedule, Schedule) else schedule
+        if not isinstance(scop, Scop):
+            raise UserError(f"with_schedule({name!r}): give a schedule or a Scop of the model's kernel, not {type(schedule).__name__}")
         kernel = self.kernels.kernel(name)
         missing = [t.name for t in kernel.tensors if t.role != "local" and t.name not in {_origin(x) for x in scop.tensors}]
         if missing:
             raise UserError(f"with_schedule({name!r}): the schedule is not one of this kernel: it has no tensor {missing[0]}")
+        try:
+            verify_scop(scop)
+        except InternalError as e:  # one that was put together by hand
+            raise UserError(f"with_schedule({name!r}): {e}") from None
         out = replace(self, schedules={**self.schedules, name: scop})
         out.__dict__.update({k: self.__dict__[k] for k in ("plan", "kernels") if k in self.__dict__})
         return out
@@ -217,8 +224,17 @@ class Model:
 
     def save(self, directory: str | Path) -> list[Path]:
         """Write the shared library, C sources, header, weights, manifest, Makefile, certificate and an example."""
+        if not isinstance(directory, str | os.PathLike):
+            raise UserError(f"save takes a folder's path, not {type(directory).__name__}")
         text = json.dumps(self.certificate(), indent=1)
         return write_artifact(self.program, directory, extra_files={"certificate.json": text.encode()})
+
+
+def _chosen(options: Options | None, **given: Any) -> Options:
+    """The options with those replaced that are given."""
+    if not isinstance(options, Options | None):
+        raise UserError(f"options are a po.Options, not {type(options).__name__}")
+    return replace(options or Options(), **{k: v for k, v in given.items() if v is not None})
 
 
 def load(
@@ -226,8 +242,7 @@ def load(
     fp: str | None = None, dims: Mapping[str, int] | None = None,
 ) -> LoadedModel:  # fmt: skip
     """Read and plan a model. model: a path, bytes, a ModelProto, or a Graph. Raises ModelError for one that cannot be read."""
-    chosen = {k: v for k, v in {"target": target, "isa": isa, "threads": threads, "fp": fp, "dims": dims}.items() if v is not None}
-    options = replace(options or Options(), **chosen)  # type: ignore[arg-type]
+    options = _chosen(options, target=target, isa=isa, threads=threads, fp=fp, dims=dims)
     graph = model if isinstance(model, Graph) else read_onnx(model, options.dims)
     return LoadedModel(graph, options)
 
@@ -241,8 +256,7 @@ def compile(
     model: a path, bytes, ModelProto or Graph gives a `Model`; a folder that `save` wrote a `CompiledModel`; a `@po.scop` function or a
     schedule a `CompiledKernel`. The other arguments override those of `options`; dims binds symbolic dims.
     """
-    chosen = {k: v for k, v in {"target": target, "isa": isa, "threads": threads, "fp": fp, "dims": dims}.items() if v is not None}
-    options = replace(options or Options(), **chosen)  # type: ignore[arg-type]
+    options = _chosen(options, target=target, isa=isa, threads=threads, fp=fp, dims=dims)
     if isinstance(model, ScopFunction | Scop):
         return auto(model, options.isa, options.threads, options.fp).compile(options.target, options.isa, options.threads, options.fp)
     if isinstance(model, Schedule):

@@ -18,7 +18,7 @@ import polyopt.ops  # noqa: F401  (registers the operators)
 from polyopt.frontends.python_loops import ScopFunction
 
 from ..errors import ModelError, UserError
-from ..ir.affine import affine
+from ..ir.affine import Affine, affine
 from ..ir.dtype import BY_NUMPY, TensorType
 from ..ir.expr import Access
 from ..ir.graph import Graph, Node, Value
@@ -27,6 +27,7 @@ from ..ir.tensor import Tensor
 from ..lower.scop import nests_scop
 from ..ops.registry import Op, lookup, names, register
 from ..ops.structure import accesses_of, define, map_accesses, op_of, params_of
+from ..options import LARGEST_DIM
 from .custom import custom_op
 from .schedules import Schedule, with_dependences
 
@@ -57,6 +58,8 @@ op = Operators()
 
 def register_op(domain: str, name: str, nest: Scop | ScopFunction) -> None:
     """Define a custom operator for ONNX models by a loop nest: read tensors are its inputs, written ones its outputs, in order."""
+    if not all(isinstance(x, str) for x in (domain, name)) or not name.isidentifier():
+        raise UserError(f"register_op({domain!r}, {name!r}): give a domain and a name, such as 'my.domain' and 'MyOp'")
     if domain in ("", "ai.onnx"):
         raise UserError(f"register_op({domain!r}, {name!r}): ONNX's own domain cannot be extended; choose another domain")
     if not isinstance(nest, Scop | ScopFunction):
@@ -92,9 +95,9 @@ def operator_schedule(op: Op, inputs: Sequence[Any], given: Mapping[str, Any]) -
     constants: dict[str, Array] = {}
     for k, v in bound.items():
         if isinstance(v, TensorType):
-            values[k] = Value(k, v.dtype, tuple(affine(d) for d in v.shape))
+            values[k] = Value(k, v.dtype, tuple(_dim(f"op.{_snake(op.name)}: {k}", d) for d in v.shape))
         else:
-            a = np.asarray(v, None if not isinstance(v, list | tuple | int) else np.int64)
+            a = _constant(f"op.{_snake(op.name)}: {k}", v)
             constants[k] = a
             values[k] = Value(k, BY_NUMPY[str(a.dtype)], tuple(affine(d) for d in a.shape))
     order = [n for n in formal if n in bound] if formal else list(bound)
@@ -103,6 +106,25 @@ def operator_schedule(op: Op, inputs: Sequence[Any], given: Mapping[str, Any]) -
     node = Node(_snake(op.name), op.name, ins, _outputs(op, set(values)), attrs, op.domain)
     graph = _inferred(node, values, constants)
     return Schedule(_scop(graph, node), _reference(op, node, graph))
+
+
+def _dim(where: str, d: Any) -> Affine:
+    """A dim of a tensor type: a size, a name, or an expression of names."""
+    fits = isinstance(d, Affine) or (isinstance(d, str) and d.isidentifier()) or (isinstance(d, int | np.integer) and not isinstance(d, bool))
+    if not fits or (not isinstance(d, Affine | str) and not 1 <= d <= LARGEST_DIM):
+        raise UserError(f"{where} has the dim {d!r}: give a whole number of at least 1, a name, or an expression of po.dims")
+    return affine(d)
+
+
+def _constant(where: str, v: Any) -> Array:
+    """The value of an input that is known: numbers, lists of them, arrays."""
+    try:
+        a = np.asarray(v, np.int64 if isinstance(v, list | tuple | int) else None)
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{where} is {v!r}: give a tensor type such as po.f32[64, 64], or numbers") from None
+    if str(a.dtype) not in BY_NUMPY:
+        raise UserError(f"{where} holds {a.dtype}: give a tensor type such as po.f32[64, 64], or numbers")
+    return a
 
 
 def _formal_inputs(op: Op) -> list[str]:
@@ -165,6 +187,8 @@ def _inferred(node: Node, values: dict[str, Value], constants: Mapping[str, Arra
         types = op.infer(node, [values[i] if i else None for i in node.inputs], constants)
     except ModelError as e:
         raise UserError(f"op.{node.name}: {e}") from None
+    except (TypeError, ValueError, IndexError, KeyError, ArithmeticError) as e:
+        raise UserError(f"op.{node.name}: these inputs and attributes do not fit it ({' '.join(str(e).split())})") from None
     for o, (dtype, shape) in zip(node.outputs, types):
         values[o] = Value(o, dtype, shape)
     inputs = tuple(i for i in node.inputs if i and i not in constants)

@@ -5,7 +5,8 @@ Takes a Scop, or a Python loop nest; gives `Schedule`s. Every verb is checked ag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ from polyopt.frontends.python_loops import ScopFunction
 from polyopt.runtime.kernel import CompiledKernel
 from polyopt.runtime.load import load_kernel
 
-from ..errors import UserError
+from ..errors import ScheduleError, UserError
 from ..ir.expr import Access
 from ..ir.scop import Dependences, Scop, Step
 from ..ir.source import Source
@@ -82,6 +83,7 @@ class Schedule:
             raise AttributeError(f"a schedule has no verb {name!r}; the verbs are {', '.join(sorted(VERBS))}")
 
         def apply(*args: Any, **kwargs: Any) -> Schedule:
+            check_arguments(name, verb, (self.scop, *args), kwargs)
             return replace(self, scop=verb(self.scop, *args, **kwargs))
 
         apply.__name__, apply.__doc__ = name, verb.__doc__
@@ -154,6 +156,16 @@ def auto(nest: Scop | ScopFunction | Schedule, isa: str = "native", threads: int
     """The schedule that the recipes choose by the nest's structure."""
     s = schedule(nest)
     return replace(s, scop=apply_recipe(s.scop, cpu_target(isa, threads), Options(isa=isa, threads=threads, fp=fp)))
+
+
+def check_arguments(name: str, verb: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a call that does not fit the verb's signature; the first parameter is the Scop, which the user does not write."""
+    signature = inspect.signature(verb)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as e:
+        rest = [p.replace(annotation=inspect.Parameter.empty) for p in list(signature.parameters.values())[1:]]
+        raise ScheduleError(f"{name}: {e}; write {name}{inspect.Signature(rest)}") from None
 
 
 def with_dependences(scop: Scop) -> Scop:

@@ -64,6 +64,8 @@ def window(node: Node, size: Sequence[Affine], kernel: Sequence[int]) -> Window:
     auto, ceil = node.attr("auto_pad", "NOTSET") or "NOTSET", bool(node.attr("ceil_mode", 0))
     before, after, out = [], [], []
     pads = ints(node, "pads", 2 * rank, 0)
+    if min(pads, default=0) < 0:
+        fail(f"pads {list(pads)} must not be negative")
     for k in range(rank):
         span = (kernel[k] - 1) * dilation[k] + 1
         if auto in ("SAME_UPPER", "SAME_LOWER"):

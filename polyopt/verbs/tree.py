@@ -219,7 +219,7 @@ def find_chain(scop: Scop, verb: str, names: Sequence[str], of: str | None = Non
     every = list(chains(read_tree(scop.schedule)))
     known = {n for c in every for n in c.names()}
     for n in names:
-        if n not in known:
+        if not isinstance(n, str) or n not in known:
             raise ScheduleError(f"{verb}: there is no loop {n!r}; the loops are {', '.join(sorted(known)) or 'none'}")
     if len(set(names)) != len(names):
         raise ScheduleError(f"{verb}: a loop is named twice in {', '.join(names)}")
