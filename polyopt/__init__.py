@@ -7,7 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import auto, compile, load, local, op, register_op, schedule, scop
+    from .api.compiled import compile
+    from .api.models import load
+    from .api.operators import op, register_op
+    from .api.schedules import auto, schedule
     from .errors import (
         ArgumentError,
         CompilerError,
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
         UserError,
         WrongResult,
     )
+    from .frontends.python_loops import local, scop
     from .ir.affine import dims
     from .ir.dtype import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
     from .ir.text import show
@@ -29,11 +33,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "api": ("auto", "compile", "load", "local", "op", "register_op", "schedule", "scop"),
+    "api.compiled": ("compile",),
+    "api.models": ("load",),
+    "api.operators": ("op", "register_op"),
+    "api.schedules": ("auto", "schedule"),
     "errors": (
         "ArgumentError", "CompilerError", "IllegalSchedule", "InternalError", "ModelError", "NotAffine", "OutputError",
         "PolyoptError", "ScheduleError", "UserError", "WrongResult",
     ),
+    "frontends.python_loops": ("local", "scop"),
     "ir.affine": ("dims",),
     "ir.dtype": ("bf16", "bool_", "f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"),
     "ir.text": ("show",),

@@ -36,6 +36,17 @@ def code_fingerprint() -> str:
     return key_of(repr(stats))
 
 
+def recall(key: str, cache: Cache | None = None) -> Program | None:
+    """The program of a key, or None where the cache has none, or a bad one."""
+    path = (default_cache() if cache is None else cache).lookup(key, SUFFIX)
+    if path is None:
+        return None
+    try:
+        return read(path)
+    except (OSError, ValueError, EOFError, pickle.UnpicklingError, AttributeError, TypeError, KeyError):
+        return None
+
+
 def remember(key: str, build: Callable[[], Program], cache: Cache | None = None) -> Program:
     """The program of a key; `build` makes it where the cache has none or a bad one."""
     store = default_cache() if cache is None else cache

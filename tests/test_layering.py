@@ -41,7 +41,7 @@ IR_FOR = {
 }
 ISL_FREE = ("codegen", "runtime")
 OPTIONAL = {"IPython", "matplotlib", "onnxruntime", "openvino", "pycuda", "pyopencl", "threadpoolctl"}
-DYNAMIC_IMPORTS = {"polyopt", "polyopt.ir.text"}  # lazy exports; `show` reaches polyopt.viz by name
+DYNAMIC_IMPORTS = {"polyopt", "polyopt.ir.text", "polyopt.api.compiled"}  # lazy exports; `show` reaches polyopt.viz by name; a warm start
 CHECKER_MAY = {"errors"}
 
 

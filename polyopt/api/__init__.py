@@ -1,9 +1,4 @@
-"""What users call: compile and load models, schedule loop nests and operators, register operators. Thin over the pipeline and the verbs."""
+"""What users call: compile and load models, schedule loop nests and operators, register operators. Thin over the pipeline and the verbs.
 
-from polyopt.frontends.python_loops import local, scop
-
-from .models import LoadedModel, Model, compile, load
-from .operators import op, register_op
-from .schedules import Schedule, auto, schedule
-
-__all__ = ["LoadedModel", "Model", "Schedule", "auto", "compile", "load", "local", "op", "register_op", "schedule", "scop"]
+`polyopt` exports the names from their modules, each imported on first use: a model that was compiled before starts without the compiler.
+"""

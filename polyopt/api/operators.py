@@ -29,6 +29,7 @@ from ..ops.registry import Op, lookup, names, register
 from ..ops.structure import accesses_of, define, map_accesses, op_of, params_of
 from ..options import LARGEST_DIM
 from .custom import custom_op
+from .registered import REGISTERED
 from .schedules import Schedule, with_dependences
 
 Array = np.ndarray[Any, Any]
@@ -65,6 +66,7 @@ def register_op(domain: str, name: str, nest: Scop | ScopFunction) -> None:
     if not isinstance(nest, Scop | ScopFunction):
         raise UserError(f"register_op({domain!r}, {name!r}): give a @po.scop function or a Scop, not {type(nest).__name__}")
     register(custom_op(domain, name, nest))
+    REGISTERED.add((domain, name))
 
 
 def _find(name: str) -> Op | None:

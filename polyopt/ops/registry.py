@@ -83,8 +83,3 @@ def lookup(name: str, domain: str = "") -> Op | None:
 def names(domain: str = "") -> tuple[str, ...]:
     """All registered names of a domain, sorted."""
     return tuple(sorted(n for d, n in _REGISTRY if d == domain))
-
-
-def has_custom() -> bool:
-    """Whether an operator outside the standard's domain is registered: what a model means then depends on more than its file."""
-    return any(domain for domain, _ in _REGISTRY)

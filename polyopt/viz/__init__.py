@@ -19,7 +19,8 @@ import islpy as isl
 
 from polyopt.frontends.python_loops import ScopFunction
 
-from ..api.models import LoadedModel, Model
+from ..api.compiled import Model
+from ..api.models import LoadedModel
 from ..api.schedules import Schedule
 from ..errors import UserError
 from ..ir.graph import Graph, Plan
