@@ -33,4 +33,4 @@ def loop_bounds(st: State, n: Loop) -> tuple[str, str, str, Range]:
 
 def has_loops(nodes: tuple[LoopNode, ...]) -> bool:
     """Whether any C loop is below."""
-    return any(isinstance(n, Loop) and n.mark != "vector" for n in walk(nodes))
+    return any(isinstance(n, Loop) and not (n.mark == "vector" and n.is_strip) for n in walk(nodes))

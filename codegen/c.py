@@ -287,6 +287,9 @@ def _emit_loop(st: State, n: Loop) -> None:
 
 def _emit_vector(st: State, n: Loop) -> None:
     width = st.plan.chunk[id(n)]
+    if not n.is_strip:
+        _emit_strips(st, n, width)
+        return
     base = n.lower[0]
     if len(n.lower) > 1:
         rng = loop_range(n, st.ints.ranges)
@@ -319,6 +322,29 @@ def _emit_vector(st: State, n: Loop) -> None:
             active.append(st.temp("int", f"{low}{rest} < {width} ? {rest} : {width}", "n"))
     _vector_body(st, n, Vec(n, base, width, tuple(active)), "")
     st.pop(head)
+
+
+def _emit_strips(st: State, n: Loop, width: int) -> None:
+    """A vector loop of any length: whole strips, then single vectors, then a last one with its first lanes only."""
+    ctype, low, end, rng = loop_bounds(st, n)
+    first = st.names.fresh("v")
+    st.ints.ident[first] = first
+    st.line(f"{ctype} {first} = {low};")
+    chunks = -(-n.lanes // width)
+    counts = [(width,) * chunks] + ([(width,)] if chunks > 1 else [])
+    for active in counts:
+        step = len(active) * width
+        st.push(first, not has_loops(n.body))
+        st.bind(first, rng, ctype)
+        _vector_body(st, n, Vec(n, affine(first), width, active), "")
+        st.pop(f"for (; {first} <= {end} - {step}; {first} += {step}) {{")
+    if n.trip is not None and n.trip % width == 0:
+        return
+    st.push()
+    st.bind(first, rng, ctype)
+    rest: int | str = n.trip % width if n.trip is not None else st.temp("int", f"(int)({end} - {first})", "n")
+    _vector_body(st, n, Vec(n, affine(first), width, (rest,)), "")
+    st.pop("{" if n.trip is not None else f"if ({first} < {end}) {{")
 
 
 def _vector_body(st: State, n: Loop, vec: Vec, head: str) -> None:

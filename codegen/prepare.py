@@ -89,7 +89,7 @@ def _settle(n: LoopNode, tensors: dict[str, Tensor], isa: Isa, fp: str, inside: 
 
 
 def _is_vectorizable(loop: Loop, tensors: dict[str, Tensor], fp: str) -> bool:
-    if loop.lanes < 2 or loop.step != 1 or (loop.trip is not None and loop.trip > loop.lanes):
+    if loop.lanes < 2 or loop.step != 1:
         return False
     private = {d.tensor for d in walk(loop.body) if isinstance(d, Declare)}
     if any(product(tensors[p].shape) is None or (product(tensors[p].shape) or 0) > NAMES_LIMIT for p in private):
@@ -244,7 +244,7 @@ def _vector_slots(uses: list[Use], bases: list[tuple[int, ...] | None], width: i
 
 def vector_slot(access: ex.Access, loop: Loop | None, width: int) -> tuple[int, ...] | None:
     """The constant indices of a whole-vector access, the last one at the loop's first lane; None where it is not one."""
-    if loop is None or not access.is_affine or len(loop.lower) != 1:
+    if loop is None or not loop.is_strip or not access.is_affine or len(loop.lower) != 1:
         return None
     *outer, last = access.affine_indices()
     if any(not i.is_const for i in outer) or not last.is_linear_in(loop.var) or last.coefficient(loop.var) != 1:

@@ -58,7 +58,7 @@ def keys_in(n: LoopNode, loop: Loop | None, plan: Plan) -> Iterator[tuple[Key, i
     if isinstance(n, Instance):
         key = lane_key(n, loop, plan)
         if key is not None and loop is not None:
-            lanes = loop.lanes if loop.trip is None else loop.trip
+            lanes = loop.lanes if loop.trip is None else min(loop.trip, loop.lanes)
             yield key, -(-lanes // key.width)
     elif isinstance(n, If):
         for b in n.body + n.orelse:

@@ -276,7 +276,6 @@ FAULTS: dict[str, tuple[str, Change, int]] = {
     "reduction starts early": ("gemm", loops(bounds(lower=-1), "k"), 0),
     "unrolled loop too short": ("gemm", loops(bounds(upper=-1), mark="unroll"), 2),
     "vector too short": ("gemm", loops(bounds(upper=-1), mark="vector"), 1),
-    "vector longer than its lanes": ("gemm", loops(lambda n: replace(n, lanes=2), mark="vector"), 0),
     "every second iteration": ("conv", loops(lambda n: replace(n, step=2)), 3),
     "update lost": ("gemm", instances(lambda n: (), "S1"), 0),
     "update twice": ("gemm", instances(lambda n: (n, n), "S1"), 0),

@@ -31,7 +31,7 @@ class Instance:
 class Loop:
     """`for var in [max(lower), min(upper))` by `step`. `name` is the schedule's loop name (for comments).
 
-    `mark`: "" (plain), "vector" (all lanes at once; the trip count is at most `lanes`), "unroll", "parallel" (iterations independent),
+    `mark`: "" (plain), "vector" (`lanes` iterations at once, strip by strip from the first), "unroll", "parallel" (iterations independent),
     "bind:block.x" and so on. `range`: proven inclusive bounds of the variable, None where unbounded.
     """
 
@@ -53,6 +53,12 @@ class Loop:
             if d.is_const:
                 return max(0, -(-d.const // self.step))
         return None
+
+    @property
+    def is_strip(self) -> bool:
+        """Whether a vector loop is one strip: some bounds say that it runs at most `lanes` iterations."""
+        distances = [u - low for u in self.upper for low in self.lower]
+        return any(d.is_const and d.const <= self.lanes for d in distances)
 
 
 @dataclass(frozen=True)

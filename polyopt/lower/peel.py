@@ -91,7 +91,7 @@ def _min_bounds(body: tuple[LoopNode, ...], inside: Mapping[str, int]) -> list[t
         if isinstance(n, Loop):
             entered = inside
             if n.mark in ("vector", "unroll"):
-                full = next((u for u in n.upper if u.is_const), None)
+                full = next((u for u in n.upper if u.is_const), None) if n.mark == "unroll" or n.is_strip else None
                 if full is not None:
                     out += [(full, u.substitute({v: x for v, x in inside.items() if u.coefficient(v) < 0}), u) for u in n.upper if u is not full]
                     entered = {**inside, n.var: full.const - 1}

@@ -200,9 +200,6 @@ def prove_parallel(scop: Scop, leaves: list[Leaf], dependent: Callable[[], list[
     marked = {id(loop): loop for x in leaves for loop in x.loops if _is_parallel(loop) or loop.mark == "vector"}
     if not marked:
         return "there is no parallel or vector loop"
-    for loop in marked.values():
-        if loop.mark == "vector" and loop.lanes and loop.trip is not None and loop.trip > loop.lanes:
-            raise InternalError(f"the vector loop {loop.var} runs {loop.trip} iterations on {loop.lanes} lanes")
     for kind, pairs, a, b in dependent():
         active = pairs
         for d, loop in enumerate(a.loops):

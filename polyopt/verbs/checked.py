@@ -12,11 +12,10 @@ from functools import partial
 
 import islpy as isl
 
-from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from ..isl_ext import IN, OperationBudget, max_operations
 from ..poly.deps import BUDGET, compute_dependences
-from ..poly.legality import check_parallel, check_schedule, check_vectorizable, find_vector_violation, find_violation, is_strip
+from ..poly.legality import check_parallel, check_schedule, check_vectorizable, find_vector_violation, find_violation
 from .tree import band_node, chains, read_tree
 
 
@@ -37,7 +36,7 @@ def checked(scop: Scop, schedule: isl.Schedule, step: Step, *, reassociate: bool
 
 
 def check_marks(scop: Scop, step: Step) -> Scop:
-    """The scop, labelled, if all its parallel, bound and vector loops may run so. Raises ScheduleError or IllegalSchedule."""
+    """The scop, labelled, if all its parallel, bound and vector loops may run so. Raises IllegalSchedule."""
     for c in chains(read_tree(scop.schedule)):
         for m in c.members:
             if m.mark in ("", "unroll"):
@@ -46,9 +45,6 @@ def check_marks(scop: Scop, step: Step) -> Scop:
             if not m.mark.startswith("vector"):
                 check_parallel(scop, node, 0, str(step))
                 continue
-            lanes = int(m.mark.partition(":")[2])
-            if not is_strip(node, lanes):
-                raise ScheduleError(f"{step}: the vector loop {m.name} would run more than its {lanes} lanes; vectorize last")
             check_vectorizable(scop, node, 0, str(step), reassociate=True)
             scop = labelled(scop, partial(find_vector_violation, scop, node, 0, False))
     return scop
