@@ -311,7 +311,7 @@ FAULTS: dict[str, tuple[str, Change, int]] = {
     "beyond the diagonal": ("triangular", loops(bounds(upper=1), "j"), 0),
     "short of the diagonal": ("syrk", loops(bounds(upper=-1), "j"), 0),
     "division before the sum": ("triangular", loops(lambda n: replace(n, body=(n.body[0], n.body[2], n.body[1])) if len(n.body) == 3 else None), 0),
-    "a step too many": ("strided", loops(bounds(upper=1)), 1),
+    "a step too many": ("strided", loops(bounds(upper=1)), 0),
     "value of another iteration": ("strided", instances(read(of("A", 0, lambda x: x.substitute({n: var(n) + 1 for n in x.names() if n != "N"})))), 0),
 }
 

@@ -70,8 +70,16 @@ def find_update(scop: Scop, target: Target) -> Update | None:
         companions = _companions(scop, s)
         if v in coupled:
             return None
+        if any(stride(x.access, scop.tensor(x.access.tensor), v) != 1 and _reuse(x, s, results, extents) < 4 for x in vector_loads):
+            continue  # neither read along the vector nor worth a transposing pack: the row recipe reads it along the reduction
         return Update(s, v, results, reduced, vector_loads, others, extents, coupled, companions)
     return None
+
+
+def _reuse(x: Load, s: Statement, results: Sequence[str], extents: dict[str, int]) -> int:
+    """How many results each element of an operand contributes to."""
+    mine = iterators_of(x.access, s)
+    return prod(extents[i] for i in results if i not in mine)
 
 
 def _companions(scop: Scop, update: Statement) -> dict[str, dict[str, str]]:

@@ -21,6 +21,8 @@ from .checked import checked, labelled, with_dependences
 from .promote import date_of, iterator_ranges, make_member
 from .tree import Leaf, Loop, Member, Seq, Tree, band_node, chains, loops, read_tree, rewrite_schedule, sequence, split_chain, statements_below
 
+ACCUMULATORS = 4  # vectors of partial results that hide the latency of one addition
+
 
 def apply(scop: Scop, target: Target, reassociate: bool = True) -> Scop:
     """Schedule all nests of a scop; the order of a reduction's updates is kept unless they may be reassociated."""
@@ -131,6 +133,9 @@ def _with_vectors(scop: Scop, tree: Tree, target: Target, above: int) -> Tree:
         return tree
     lanes = vector_lanes(scop, s, target)
     m = members[at]
+    if at == len(members) - 1:  # one long loop: a reduction in several accumulators
+        width = lanes * ACCUMULATORS if it not in iterators_of(s.write, s) else lanes
+        return loops([*members[:at], replace(m, mark=f"vector:{width}")], below)
     lo, hi = iterator_ranges(s)[it]
     long = hi is None or lo is None or hi - lo + 1 > lanes
     strip = [make_member(scop, f"t{m.name}", {s.name: (var(it) - (lo or 0)) // lanes})] if long else []
