@@ -10,7 +10,7 @@ from ..ir.scop import Scop
 from ..isl_ext import OperationBudget
 from ..options import Options
 from ..target import Target
-from . import contraction, rows
+from . import contraction, rows, time_tiles
 from .checked import with_dependences
 
 
@@ -25,6 +25,12 @@ def apply_recipe(scop: Scop, target: Target, options: Options | None = None) -> 
                 return contraction.apply(scop, update, target)
             except (ScheduleError, OperationBudget):
                 pass
+    try:
+        tiled = time_tiles.apply(scop, target)
+        if tiled is not None:
+            return tiled
+    except (ScheduleError, OperationBudget):
+        pass
     try:
         return rows.apply(scop, target, reassociate=not strict)
     except (ScheduleError, OperationBudget):
