@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import inspect
 import textwrap
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
 from polyopt.errors import NotAffine
+from polyopt.ir.affine import Affine
 
 MISSING = object()
 """What `PySource.resolve` gives for a name that is bound nowhere or that the function binds itself."""
@@ -34,6 +36,20 @@ class PySource:
     names: Mapping[str, Any]
     bound: frozenset[str]
     doc: str | None = None
+
+    def bind(self, values: Mapping[str, int]) -> PySource:
+        """The source with names bound to numbers; arguments of these names are dropped."""
+        tree = copy.copy(self.tree)
+        tree.args = copy.copy(self.tree.args)
+        tree.args.args = [a for a in self.tree.args.args if a.arg not in values]
+        tree.args.posonlyargs = [a for a in self.tree.args.posonlyargs if a.arg not in values]
+        known: dict[str, Any] = dict(values)
+        for node in ast.walk(self.tree):
+            found = self.resolve(node) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else None
+            if isinstance(found, Affine) and found.names() & set(values):
+                size = found.substitute(values)
+                known[node.id] = size.const if size.is_const else size  # type: ignore[attr-defined]
+        return replace(self, tree=tree, names=ChainMap(known, self.names), bound=self.bound - set(values))  # type: ignore[arg-type]
 
     def where(self, node: ast.AST) -> str:
         """`file:line` of a node."""

@@ -75,6 +75,23 @@ class ScopFunction:
         """The arguments in order: a tensor type, the dtype of a scalar, or None for a size."""
         return read_signature(self._src)
 
+    def specialize(self, **sizes: int) -> ScopFunction:
+        """The nest with some dims and size arguments bound to numbers: `gemm.specialize(M=64)`. A bound size is no argument any more.
+
+        Raises ArgumentError for a name that is no dim of the nest, or a size that is no whole number of at least 0.
+        """
+        names = [n for n, kind in self.signature if kind is None]
+        known = {*names, *self.scop.params}
+        for k, v in sizes.items():
+            if k not in known:
+                raise ArgumentError(f"{self.__name__} has no dim {k}; its dims are {', '.join(sorted(known)) or 'none'}")
+            if isinstance(v, bool) or not isinstance(v, int | np.integer) or v < 0:
+                raise ArgumentError(f"{self.__name__}: the size of {k} is {v!r}: give a whole number of at least 0")
+        if fix_params(self.scop.context, {k: int(v) for k, v in sizes.items() if k in self.scop.params}).is_empty():
+            text = ", ".join(f"{k}={v}" for k, v in sizes.items())
+            raise ArgumentError(f"{self.__name__}: the sizes {text} contradict the facts that the function asserts: {self.scop.context}")
+        return ScopFunction(self._src.bind({k: int(v) for k, v in sizes.items()}), self.__wrapped__)
+
     @cached_property
     def _reference(self) -> Reference:
         return Reference(self._src)

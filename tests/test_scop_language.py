@@ -341,3 +341,31 @@ def test_local_and_zeros_outside_a_scop() -> None:
     for fn in (local, zeros):
         with pytest.raises(TypeError, match="only inside a function decorated with @scop"):
             fn(f32[2])
+
+
+def test_specialize_binds_dims_and_size_arguments() -> None:
+    m, n = dims("M N")
+
+    @scop
+    def blur(steps: int, a: f64[m, n], b: f64[n, m]):
+        for _t in range(steps):
+            for i in range(m):
+                for j in range(n):
+                    b[j, i] = 0.5 * a[i, j] + m
+            for i in range(m):
+                for j in range(n):
+                    a[i, j] = b[j, i]
+
+    bound = blur.specialize(M=3, steps=2)
+    assert bound.scop.params == ("N",) and [name for name, _ in bound.signature] == ["a", "b"]
+    assert blur.specialize(M=3, N=4, steps=2).scop.params == () and blur.scop.params  # the original stays symbolic
+    a = np.arange(12.0).reshape(3, 4)
+    b, want_a, want_b = np.zeros((4, 3)), a.copy(), np.zeros((4, 3))
+    blur.reference(2, want_a, want_b)
+    bound.reference(a, b)
+    np.testing.assert_array_equal(a, want_a)
+    np.testing.assert_array_equal(b, want_b)
+    with pytest.raises(ArgumentError, match=r"blur has no dim K; its dims are M, N, steps"):
+        blur.specialize(K=3)
+    with pytest.raises(ArgumentError, match="the size of M is -1"):
+        blur.specialize(M=-1)

@@ -29,6 +29,11 @@ class Kernel:
     init: Init
     outputs: tuple[str, ...]
     tolerance: float = 1e-9
+    part: Callable[[str, Array, Sizes], Array] | None = None  # what of an output is well defined (all of it where None)
+
+    def results(self, arrays: Mapping[str, Any], dims: Sizes) -> dict[str, Array]:
+        """The outputs, as far as they are well defined."""
+        return {k: arrays[k] if self.part is None else self.part(k, arrays[k], dims) for k in self.outputs}
 
     def dims(self, size: str) -> dict[str, int]:
         """The dims of a data set."""

@@ -1,0 +1,182 @@
+"""Checks and times the variants of one kernel, interleaved, each in a process of its own. Takes a kernel's name; gives its row.
+
+Ours runs first: its result is compared with that of the naive nest compiled by gcc -O1. A variant whose run takes over a minute is stopped and left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.polybench import KERNELS
+from polyopt.commands.timing import Row
+from polyopt.errors import UserError
+
+LIMIT_S = 60.0  # for one run, or one compilation
+FAST = ("-O3", "-march=native", "-ffast-math")
+PEERS = {
+    "gcc": ("gcc", *FAST),
+    "clang": ("clang-19", *FAST),
+    "polly": ("clang-19", *FAST, "-mllvm", "-polly"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PolyRow(Row):
+    """A row of this benchmark: also the seconds of scheduling and code generation, those of the C compiler, lines of C, and the label."""
+
+    compile_s: float | None = None
+    c_compile_s: float | None = None
+    lines: int | None = None
+    label: str = ""
+    steps: tuple[str, ...] = ()
+
+
+class Stopped(Exception):
+    """A worker that took too long or died."""
+
+
+class Worker:
+    """A child process that runs one variant."""
+
+    def __init__(self, kernel: str, size: str, variant: str, where: str, threads: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.polybench.worker", kernel, size, variant, where, str(threads)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.facts: dict[str, Any] = ast.literal_eval(self._answer())
+
+    def ask(self, line: str) -> float:
+        """Send a request; the seconds that come back."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        return float(self._answer())
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None and self.process.stderr is not None
+        timer = threading.Timer(LIMIT_S, self.process.kill)
+        timer.start()
+        line = self.process.stdout.readline()
+        late = not timer.is_alive()
+        timer.cancel()
+        if line:
+            return line
+        self.process.wait()
+        said = self.process.stderr.read().strip().splitlines()
+        raise Stopped(f"took over {LIMIT_S:.0f} s" if late else f"died ({said[-1] if said else self.process.returncode})")
+
+    def close(self) -> None:
+        """Stop the process."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def measure(name: str, size: str, against: Sequence[str], threads: int, seconds: float) -> PolyRow:
+    """The row of one kernel."""
+    with tempfile.TemporaryDirectory(prefix="polybench-") as folder, contextlib.ExitStack() as stack:
+        notes: list[str] = []
+        workers: dict[str, Worker] = {}
+
+        def start(variant: str, where: str) -> None:
+            try:
+                workers[variant] = Worker(name, size, variant, where, threads)
+                stack.callback(workers[variant].close)
+            except Stopped as e:
+                notes.append(f"{variant} {e}")
+
+        start("ours", "")
+        libraries = _build(name, size, against, Path(folder), notes)
+        for peer, library in libraries.items():
+            start(peer, library)
+        error = _compare(name, workers, Path(folder), notes)
+        times = _interleave(workers, [p for p in ("ours", *against) if p in workers], seconds, notes)
+        facts = workers["ours"].facts if "ours" in workers else {}
+    ours = times.pop("ours", [math.nan])
+    best = {p: min(t) for p, t in times.items() if t}
+    ratio = min(ours) / min(best.values()) if best and not math.isnan(ours[0]) else None
+    return PolyRow(
+        name, min(ours), statistics.median(ours), best, {p: statistics.median(times[p]) for p in best}, ratio, error, "; ".join(notes),
+        facts.get("compile_s"), facts.get("c_compile_s"), facts.get("lines"), facts.get("label", ""), tuple(facts.get("steps", ())),
+    )  # fmt: skip
+
+
+def _build(name: str, size: str, against: Sequence[str], folder: Path, notes: list[str]) -> dict[str, str]:
+    """The libraries of the peers, and of the reference."""
+    source = folder / "naive.c"
+    Worker(name, size, "naive", str(source), 1).close()
+    out = {}
+    for peer, command in (("reference", ("gcc", "-O1")), *((p, PEERS[p]) for p in against)):
+        library = folder / f"{peer}.so"
+        line = [*command, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
+        try:
+            done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S)
+        except FileNotFoundError:
+            raise UserError(f"{command[0]} is not installed; choose the peers with --against") from None
+        except subprocess.TimeoutExpired:
+            notes.append(f"{peer} does not compile in {LIMIT_S:.0f} s")
+            continue
+        if done.returncode:
+            notes.append(f"{peer} fails: {done.stderr.strip().splitlines()[0]}")
+            continue
+        out[peer] = str(library)
+    return out
+
+
+def _compare(name: str, workers: dict[str, Worker], folder: Path, notes: list[str]) -> float | None:
+    """The largest error of our outputs, relative to each one's largest magnitude; peers that differ are noted."""
+    results: dict[str, Any] = {}
+    for variant in list(workers):
+        path = folder / f"{variant}.npz"
+        try:
+            workers[variant].ask(f"save {path}")
+            results[variant] = np.load(path)
+        except Stopped as e:
+            notes.append(f"{variant} {e}")
+            workers.pop(variant).close()
+    if "reference" not in results:
+        return None
+    want = results.pop("reference")
+    workers.pop("reference").close()
+    errors = {v: max(deviation(got[k], want[k]) for k in want) for v, got in results.items()}
+    limit = KERNELS[name].tolerance
+    notes += [f"{v} is wrong ({e:.1e})" for v, e in errors.items() if not e <= limit]
+    return errors.get("ours")
+
+
+def deviation(got: Any, want: Any) -> float:
+    """The largest difference, relative to the largest magnitude; infinite where one is finite and the other is not."""
+    if not np.array_equal(np.isfinite(got), np.isfinite(want)):
+        return math.inf
+    scale = float(np.abs(want, where=np.isfinite(want), out=np.zeros_like(want)).max(initial=0.0)) or 1.0
+    return float(np.nan_to_num(np.abs(got - want)).max(initial=0.0)) / scale
+
+
+def _interleave(workers: dict[str, Worker], names: Sequence[str], seconds: float, notes: list[str]) -> dict[str, list[float]]:
+    """Runs in turn until the time is spent: at least twice, at most fifty times."""
+    times: dict[str, list[float]] = {n: [] for n in names}
+    begin = time.perf_counter()
+    for k in range(50):
+        if k >= 2 and time.perf_counter() - begin > seconds:
+            break
+        for n in [*names[k % len(names) :], *names[: k % len(names)]]:
+            if n not in workers or (k >= 1 and times[n] and times[n][0] > seconds / 2):
+                continue
+            try:
+                times[n].append(workers[n].ask("run"))
+            except Stopped as e:
+                notes.append(f"{n} {e}")
+                workers.pop(n).close()
+    return {n: t for n, t in times.items() if t}

@@ -1,0 +1,90 @@
+"""One variant of one kernel in a process of its own, so that one that takes too long can be stopped.
+
+Reads a library's description from the command line; answers each line on stdin with a line on stdout: `run` gives the seconds of one run on
+fresh inputs, `save PATH` runs once and saves the outputs. Started by `measure`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import polyopt as po
+from benchmarks.polybench import KERNELS, Kernel
+
+from .naive import emit_naive
+
+
+def ours(kernel: Kernel, size: str, threads: int) -> tuple[Any, dict[str, Any]]:
+    """The compiled kernel as a function of the list of arguments, and what is known of it."""
+    dims = kernel.dims(size)
+    nest = kernel.nest.specialize(**dims)
+    start = time.perf_counter()
+    nest.scop  # noqa: B018
+    schedule = po.auto(nest, threads=threads, fp="fast")
+    text = schedule.source(threads=threads, fp="fast").text
+    made = time.perf_counter() - start
+    f = schedule.compile(threads=threads, fp="fast")
+    facts = {
+        "compile_s": made, "c_compile_s": time.perf_counter() - start - made, "lines": text.count("\n"), "label": schedule.label,
+        "steps": [str(s) for s in schedule.history],
+    }  # fmt: skip
+    tensors = [t.name for t in nest.scop.tensors if t.role != "local"]
+    scalars = [s.name for s in nest.scop.scalars]
+
+    def run(arguments: dict[str, Any]) -> float:
+        args, named = [arguments[n] for n in tensors], {n: arguments[n] for n in scalars}
+        before = time.perf_counter()
+        f(*args, **named)
+        return time.perf_counter() - before
+
+    return run, facts
+
+
+def peer(kernel: Kernel, size: str, library: str) -> Any:
+    """A peer's library as a function of the arguments by name."""
+    scop = kernel.nest.specialize(**kernel.dims(size)).scop
+    f = ctypes.CDLL(library).kernel
+    f.restype = None
+    tensors = [t.name for t in scop.tensors if t.role != "local"]
+
+    def run(arguments: dict[str, Any]) -> float:
+        pointers = [ctypes.c_void_p(arguments[t].ctypes.data) for t in tensors]
+        scalars = [(ctypes.c_float if s.dtype.name == "f32" else ctypes.c_double)(arguments[s.name]) for s in scop.scalars]
+        before = time.perf_counter()
+        f(*pointers, *scalars)
+        return time.perf_counter() - before
+
+    return run
+
+
+def main(name: str, size: str, variant: str, where: str, threads: str) -> None:
+    """Answer requests until stdin ends."""
+    kernel = KERNELS[name]
+    facts: dict[str, Any] = {}
+    if variant == "naive":
+        Path(where).write_text(emit_naive(kernel.nest.specialize(**kernel.dims(size)).scop))
+        print("{}", flush=True)
+        return
+    if variant == "ours":
+        run, facts = ours(kernel, size, int(threads))
+    else:
+        run = peer(kernel, size, where)
+    print(repr(facts), flush=True)
+    inputs = kernel.init(**kernel.dims(size))
+    for line in sys.stdin:
+        word, _, path = line.strip().partition(" ")
+        fresh = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in inputs.items()}
+        seconds = run(fresh)
+        if word == "save":
+            np.savez(path, **kernel.results(fresh, kernel.dims(size)))
+        print(seconds, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
