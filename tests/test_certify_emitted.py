@@ -305,7 +305,7 @@ FAULTS: dict[str, tuple[str, Change, int]] = {
     "space in parallel": ("seidel", loops(lambda n: replace(n, mark="parallel"), "i"), 0),
     "time in parallel": ("jacobi", loops(lambda n: replace(n, mark="parallel")), 0),
     "space as a vector": ("seidel", loops(lambda n: replace(n, mark="vector", lanes=4), "i"), 0),
-    "halo not written": ("jacobi", loops(bounds(lower=1), "i"), 0),
+    "halo not written": ("jacobi", loops(bounds(lower=1), "w"), 0),
     "neighbours exchanged": ("seidel", instances(swapped_reads), 0),
     "copy before the step": ("jacobi", loops(lambda n: replace(n, body=n.body[::-1]) if len(n.body) > 1 else None), 0),
     "beyond the diagonal": ("triangular", loops(bounds(upper=1), "j"), 0),

@@ -1,6 +1,7 @@
 """Checks and times the variants of one kernel, interleaved, each in a process of its own. Takes a kernel's name; gives its row.
 
-Ours runs first: its result is compared with that of the naive nest compiled by gcc -O1. A variant whose run takes over a minute is stopped and left out.
+Ours runs first: its result is compared with that of the naive nest compiled by gcc -O1. A variant
+whose run takes over a minute is stopped and left out.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -54,7 +56,8 @@ class Worker:
 
     def __init__(self, kernel: str, size: str, variant: str, where: str, threads: int) -> None:
         command = [sys.executable, "-m", "benchmarks.polybench.worker", kernel, size, variant, where, str(threads)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.facts: dict[str, Any] = ast.literal_eval(self._answer())
 
     def ask(self, line: str) -> float:
@@ -88,39 +91,55 @@ def measure(name: str, size: str, against: Sequence[str], threads: int, seconds:
     """The row of one kernel."""
     with tempfile.TemporaryDirectory(prefix="polybench-") as folder, contextlib.ExitStack() as stack:
         notes: list[str] = []
+        small = _compare_with_python(name, threads, Path(folder), notes)
         workers: dict[str, Worker] = {}
-
-        def start(variant: str, where: str) -> None:
-            try:
-                workers[variant] = Worker(name, size, variant, where, threads)
-                stack.callback(workers[variant].close)
-            except Stopped as e:
-                notes.append(f"{variant} {e}")
-
-        start("ours", "")
-        libraries = _build(name, size, against, Path(folder), notes)
-        for peer, library in libraries.items():
-            start(peer, library)
-        error = _compare(name, workers, Path(folder), notes)
-        times = _interleave(workers, [p for p in ("ours", *against) if p in workers], seconds, notes)
+        _start(workers, stack, notes, name, size, "ours", "", threads)
+        for peer, library in _build(name, size, against, threads, Path(folder), notes).items():
+            _start(workers, stack, notes, name, size, peer, library, threads)
         facts = workers["ours"].facts if "ours" in workers else {}
+        errors = _compare(name, workers, "reference", Path(folder), notes)
+        times = _interleave(workers, [p for p in ("ours", *against) if p in workers], seconds, notes)
     ours = times.pop("ours", [math.nan])
     best = {p: min(t) for p, t in times.items() if t}
     ratio = min(ours) / min(best.values()) if best and not math.isnan(ours[0]) else None
+    error = max(small, errors["ours"]) if small is not None and "ours" in errors else None
     return PolyRow(
         name, min(ours), statistics.median(ours), best, {p: statistics.median(times[p]) for p in best}, ratio, error, "; ".join(notes),
         facts.get("compile_s"), facts.get("c_compile_s"), facts.get("lines"), facts.get("label", ""), tuple(facts.get("steps", ())),
     )  # fmt: skip
 
 
-def _build(name: str, size: str, against: Sequence[str], folder: Path, notes: list[str]) -> dict[str, str]:
+def _start(
+    workers: dict[str, Worker], stack: contextlib.ExitStack, notes: list[str], name: str, size: str, variant: str, where: str, threads: int
+) -> None:
+    try:
+        workers[variant] = Worker(name, size, variant, where, threads)
+        stack.callback(workers[variant].close)
+    except Stopped as e:
+        notes.append(f"{variant} {e}")
+
+
+def _compare_with_python(name: str, threads: int, folder: Path, notes: list[str]) -> float | None:
+    """The error of ours at MINI relative to the nest as plain Python. The naive C, the reference of the larger sizes, is held to it too."""
+    workers: dict[str, Worker] = {}
+    with contextlib.ExitStack() as stack:
+        for variant, where in (("python", ""), *_build(name, "MINI", (), 1, folder, notes).items(), ("ours", "")):
+            _start(workers, stack, notes, name, "MINI", variant, where, threads)
+        errors = _compare(name, workers, "python", folder, notes, "at MINI ")
+    if not errors.get("reference", math.inf) <= KERNELS[name].tolerance:
+        return math.inf
+    return errors.get("ours")
+
+
+def _build(name: str, size: str, against: Sequence[str], threads: int, folder: Path, notes: list[str]) -> dict[str, str]:
     """The libraries of the peers, and of the reference."""
     source = folder / "naive.c"
     Worker(name, size, "naive", str(source), 1).close()
     out = {}
     for peer, command in (("reference", ("gcc", "-O1")), *((p, PEERS[p]) for p in against)):
-        library = folder / f"{peer}.so"
+        library = folder / f"{peer}.{size}.so"
         line = [*command, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
+        line += ["-mllvm", "-polly-parallel", "-lgomp"] if peer == "polly" and threads > 1 else []
         try:
             done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S)
         except FileNotFoundError:
@@ -129,14 +148,14 @@ def _build(name: str, size: str, against: Sequence[str], folder: Path, notes: li
             notes.append(f"{peer} does not compile in {LIMIT_S:.0f} s")
             continue
         if done.returncode:
-            notes.append(f"{peer} fails: {done.stderr.strip().splitlines()[0]}")
+            notes.append(f"{peer} does not compile: {(done.stderr.strip().splitlines() or ['?'])[0]}")
             continue
         out[peer] = str(library)
     return out
 
 
-def _compare(name: str, workers: dict[str, Worker], folder: Path, notes: list[str]) -> float | None:
-    """The largest error of our outputs, relative to each one's largest magnitude; peers that differ are noted."""
+def _compare(name: str, workers: dict[str, Worker], oracle: str, folder: Path, notes: list[str], where: str = "") -> dict[str, float]:
+    """The largest error of each variant's outputs, relative to each one's largest magnitude. Variants that are wrong are noted and stopped."""
     results: dict[str, Any] = {}
     for variant in list(workers):
         path = folder / f"{variant}.npz"
@@ -144,16 +163,18 @@ def _compare(name: str, workers: dict[str, Worker], folder: Path, notes: list[st
             workers[variant].ask(f"save {path}")
             results[variant] = np.load(path)
         except Stopped as e:
-            notes.append(f"{variant} {e}")
+            notes.append(f"{where}{variant} {e}")
             workers.pop(variant).close()
-    if "reference" not in results:
-        return None
-    want = results.pop("reference")
-    workers.pop("reference").close()
+    want = results.pop(oracle, None)
+    if want is None:
+        return {}
+    workers.pop(oracle).close()
     errors = {v: max(deviation(got[k], want[k]) for k in want) for v, got in results.items()}
-    limit = KERNELS[name].tolerance
-    notes += [f"{v} is wrong ({e:.1e})" for v, e in errors.items() if not e <= limit]
-    return errors.get("ours")
+    for v, error in errors.items():
+        if not error <= KERNELS[name].tolerance:
+            notes.append(f"{where}{v} is wrong ({error:.1e})")
+            workers.pop(v).close()
+    return errors
 
 
 def deviation(got: Any, want: Any) -> float:

@@ -1,3 +1,4 @@
+# ruff: noqa: B007
 """Stencils: adi, fdtd-2d, heat-3d, jacobi-1d, jacobi-2d, seidel-2d. Loop order and statements are those of the suite."""
 
 from __future__ import annotations

@@ -185,8 +185,8 @@ def _renamed(n: LoopNode | None, old: str, new: str, buffers: set[str]) -> LoopN
     """The node with one variable renamed, and 0 in its place in the buffers' indices."""
     if isinstance(n, Loop):
         body = [_renamed(x, old, new, buffers) for x in n.body]
-        upper = tuple(u.substitute({old: new}) for u in n.upper)
-        return None if any(x is None for x in body) else replace(n, upper=upper, body=tuple(x for x in body if x is not None))
+        lower, upper = (tuple(x.substitute({old: new}) for x in bounds) for bounds in (n.lower, n.upper))
+        return None if any(x is None for x in body) else replace(n, lower=lower, upper=upper, body=tuple(x for x in body if x is not None))
     if not isinstance(n, Instance):
         return None
     ok = True

@@ -153,7 +153,16 @@ def _tile(scop: Scop, u: Update, target: Target, lanes: int) -> dict[str, int]:
         return Dim(i, u.extents[i], operands, i not in u.coupled)
 
     others = [dim(i) for i in u.results if i != u.vector]
-    return choose_tile(dim(u.vector), others, target, lanes, _blocking(u.statement.write, u.vector), _taps(u))
+    tile = choose_tile(dim(u.vector), others, target, lanes, _blocking(u.statement.write, u.vector), _taps(u))
+    block = scop.meta.get("blocks", {}).get(u.statement.name, 0)
+    if block:  # tiles that divide the blocks of `edges` are full
+        tile = {i: max(n for n in range(1, min(size, block) + 1) if block % n == 0 and (i != u.vector or n % lanes == 0)) for i, size in tile.items()}
+    return tile
+
+
+def block_size(scop: Scop, u: Update, target: Target) -> int:
+    """The side of the blocks into which an update with coupled iterators is best cut: its vector tile."""
+    return _tile(scop, u, target, max(1, target.lanes(_itemsize(scop, u))))[u.vector]
 
 
 def _taps(u: Update) -> int:
@@ -418,17 +427,19 @@ class _Plan:
         return promote(scop, c, at=above[-1][0], scope="registers", of=self.u.statement.name, lanes=self.lanes, prove=False)
 
     def pack_operand(self, scop: Scop, loads_: Sequence[Load], at: str, vector: bool) -> Scop:
-        """Pack a runtime operand of a product into a contiguous panel below the loop `at`, where that pays."""
-        u, s = self.u, scop.statement(self.u.statement.name)
-        if len(loads_) != 1 or not at or u.coupled or self.target.isa.bytes == 0:
+        """Pack the runtime operands of one role into contiguous panels below the loop `at`, where that pays."""
+        u = self.u
+        if not at or u.coupled or self.target.isa.bytes == 0:
             return scop
-        a = next((x.access for x in s.loads() if x.access.tensor == loads_[0].access.tensor), None)
-        if a is None or scop.tensor(a.tensor).role == "constant" or not self.pack_pays(scop, a, vector):
-            return scop
-        try:
-            return _packed(scop, self, a, at, len(a.indices), vector)
-        except ScheduleError:  # no constant box below that loop: read the operand where it lies
-            return scop
+        for a in dict.fromkeys(x.access for x in loads_):
+            now = [x.access for x in scop.statement(u.statement.name).loads()]
+            if a not in now or scop.tensor(a.tensor).role == "constant" or not self.pack_pays(scop, a, vector):
+                continue
+            try:
+                scop = _packed(scop, self, a, at, len(a.indices), vector)
+            except ScheduleError:  # no constant box below that loop: read the operand where it lies
+                continue
+        return scop
 
     def pack_pays(self, scop: Scop, a: Access, vector: bool) -> bool:
         """Whether the panel is read at least four times, and direct reads would be strided or collide in the cache's sets."""
@@ -467,4 +478,6 @@ def _packed(scop: Scop, plan: _Plan, a: Access, at: str, rank: int, vector: bool
         width = plan.tile[owner[row]]
         layout = [dims[row] // width, *(d for q, d in enumerate(dims) if q != row), dims[row] % width]
     lanes = plan.lanes if element_strides(t)[-1] == 1 and vector and owner[-1] == u.vector else 0
-    return promote(scop, t.name, at=at, scope="cache", of=u.statement.name, layout=layout, lanes=lanes, prove=False)
+    several = len({x.access for x in u.statement.loads() if x.access.tensor == t.name}) > 1
+    access = str(a) if several else None
+    return promote(scop, t.name, at=at, scope="cache", of=u.statement.name, layout=layout, lanes=lanes, access=access, prove=False)

@@ -112,13 +112,15 @@ def _block_of(date: Affine, it: str) -> tuple[int, Affine] | None:
     return None
 
 
-def footprint_box(scop: Scop, tensor: str, statements: Sequence[str], above: Sequence[Member], verb: str = "promote") -> Box:
-    """The box of all accesses to a tensor by these statements within one iteration of the loops above."""
+def footprint_box(
+    scop: Scop, tensor: str, statements: Sequence[str], above: Sequence[Member], verb: str = "promote", access: str | None = None
+) -> Box:
+    """The box of all accesses (or of the one that reads so) to a tensor by these statements within one iteration of the loops above."""
     lo: list[Affine] = []
     width: list[tuple[int, int]] = []
     for name in statements:
         s = scop.statement(name)
-        accesses = [a for a in (s.write, *s.reads()) if a.tensor == tensor]
+        accesses = [a for a in (s.write, *s.reads()) if a.tensor == tensor and access in (None, str(a))]
         if not accesses:
             continue
         dates = [date_of(m, s) for m in above]
@@ -153,10 +155,12 @@ def promote(
     layout: Layout | None = None,
     lanes: int = 0,
     name: str | None = None,
+    access: str | None = None,
     prove: bool = True,
 ) -> Scop:
     """Promote a tensor below the loop `at` into a buffer (scope: registers, cache or shared).
 
+    access: only the reads written so ("A[j, k]"), where a tensor is read in several ways that do not move together.
     layout: physical index of the buffer as affine expressions of d0, d1, … (the position inside the box); row-major where None.
     lanes: the width in which the innermost copy loop is vectorised (0: not). prove: prove at once that no value changes; else the
     certificate does. Raises ScheduleError where the footprint has no constant box, or where a value would change.
@@ -173,8 +177,11 @@ def promote(
     if lanes_above is not None:
         raise ScheduleError(f"promote: the lanes of the vector loop {lanes_above} would share the buffer; promote first, then vectorize")
     _, below = split_inside(scop, chain, chain.index(at) + 1)
-    used = [n for n in statements_below(below) if any(a.tensor == tensor for s in [scop.statement(n)] for a in (s.write, *s.reads()))]
-    box = footprint_box(scop, tensor, used, above)
+    every = [n for n in statements_below(below) if any(a.tensor == tensor for s in [scop.statement(n)] for a in (s.write, *s.reads()))]
+    used = [n for n in every if access is None or any(a.tensor == tensor and str(a) == access for a in scop.statement(n).reads())]
+    if access is not None:
+        _check_access(scop, tensor, access, every, used)
+    box = footprint_box(scop, tensor, used, above, access=access)
     source = scop.tensor(tensor)
     buf = _fresh_tensor(scop, name or f"{tensor}_{scope}")
     position = [var(f"d{d}") for d in range(len(box.extent))]
@@ -182,7 +189,7 @@ def promote(
     ranges: dict[str, Range] = {f"d{d}": (0, e - 1) for d, e in enumerate(box.extent)}
     shape = tuple(affine(_upper_bound(x, ranges) + 1) for x in physical)
     local = Tensor(buf, source.dtype, shape, "local", scope)
-    cells = _Cells(scop, tensor, buf, box, physical, tuple(above), used)
+    cells = _Cells(scop, tensor, buf, box, physical, tuple(above), used, access)
     load, store = cells.load(), cells.store()
     extra = [s for s in (load, store) if s is not None]
     statements = tuple(cells.rewritten(s) if s.name in used else s for s in scop.statements)
@@ -194,7 +201,8 @@ def promote(
         parts.append(nest[store.name])
     tree = _with_copies(scop, new, chain, chain.index(at) + 1, above, extra, sequence(parts))
     schedule = write_tree(tree, {s.name: s.domain for s in new.statements})
-    kwargs = (("at", at), ("scope", scope), *((("layout", tuple(map(str, layout))),) if layout else ()), *((("lanes", lanes),) if lanes else ()))
+    given = (("access", access), ("layout", tuple(map(str, layout)) if layout else None), ("lanes", lanes))
+    kwargs = (("at", at), ("scope", scope), *(x for x in given if x[1]))
     step = Step("promote", (tensor,), kwargs)
     depths = {**scop.meta.get("buffers", {}), buf: len(above)}
     new = replace(new, schedule=schedule, history=(*scop.history, step), meta={**scop.meta, "buffers": depths})
@@ -203,6 +211,16 @@ def promote(
         return new
     left = (*scop.meta.get("promotions", ()), Promotion(scop, new, tensor, buf))
     return replace(new, meta={**new.meta, "promotions": left})
+
+
+def _check_access(scop: Scop, tensor: str, access: str, below: Sequence[str], used: Sequence[str]) -> None:
+    """Refuse a read that is not there, or one of a tensor that changes below the loop."""
+    if not used:
+        known = sorted({str(a) for n in below for a in scop.statement(n).reads() if a.tensor == tensor})
+        raise ScheduleError(f"promote: no statement below this loop reads {access}; of {tensor} they read {', '.join(known) or 'nothing'}")
+    writer = next((n for n in below if scop.statement(n).write.tensor == tensor), None)
+    if writer is not None:
+        raise ScheduleError(f"promote: {writer} writes {tensor} below this loop: a buffer for {access} alone would miss that")
 
 
 def _upper_bound(x: Affine, ranges: dict[str, Range]) -> int:
@@ -245,6 +263,10 @@ class _Cells:
     physical: tuple[Affine, ...]
     above: tuple[Member, ...]
     used: list[str]
+    access: str | None = None
+
+    def _mine(self, a: Access) -> bool:
+        return a.tensor == self.tensor and self.access in (None, str(a))
 
     def private_map(self, s: Statement, a: Access) -> isl.Map:
         """Instance → cell[p…, index…]: each tile has its own copy of the tensor."""
@@ -258,8 +280,8 @@ class _Cells:
         writes: isl.UnionMap | None = None
         for name in self.used:
             s = self.scop.statement(name)
-            own = [a for a in s.reads() if a.tensor == self.tensor]
-            if s.write.tensor == self.tensor:
+            own = [a for a in s.reads() if self._mine(a)]
+            if self._mine(s.write):
                 m = isl.UnionMap.from_map(self.private_map(s, s.write))
                 writes = m if writes is None else writes.union(m)
                 own += [s.write] if s.reduction else []
@@ -334,9 +356,9 @@ class _Cells:
             return Access(self.buf, tuple(x.substitute(inside) for x in self.physical))
 
         def visit(x: Expr) -> Expr | None:
-            return Load(turn(x.access), x.dtype) if isinstance(x, Load) and x.access.tensor == self.tensor else None
+            return Load(turn(x.access), x.dtype) if isinstance(x, Load) and self._mine(x.access) else None
 
-        write = turn(s.write) if s.write.tensor == self.tensor else s.write
+        write = turn(s.write) if self._mine(s.write) else s.write
         return replace(s, write=write, expr=rewrite(s.expr, visit))
 
 

@@ -1,16 +1,19 @@
 """The recipe: which verbs a scop gets, chosen by its structure. Takes a scop and a target; gives a scheduled scop, always legal.
 
-A recipe that does not apply, is refused, or exceeds isl's budget gives way to the next simpler one; the untransformed order comes last.
+A scop with several compute-bound statements is cut into parts first. Each part gets the first recipe that applies: contraction, blocks of
+time steps, rows. One that is refused, or exceeds isl's budget, gives way to the next simpler one; the untransformed order comes last.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from ..errors import ScheduleError
 from ..ir.scop import Scop
 from ..isl_ext import OperationBudget
 from ..options import Options
 from ..target import Target
-from . import contraction, rows, time_tiles
+from . import contraction, edges, parts, rows, time_tiles
 from .checked import with_dependences
 
 
@@ -19,12 +22,47 @@ def apply_recipe(scop: Scop, target: Target, options: Options | None = None) -> 
     scop = with_dependences(scop)
     strict = options is not None and options.fp == "strict"
     if not strict:
-        update = contraction.find_update(scop, target)
-        if update is not None:
-            try:
-                return contraction.apply(scop, update, target)
-            except (ScheduleError, OperationBudget):
-                pass
+        scop = _split_triangles(scop, target)
+    if strict or contraction.find_update(scop, target) is not None:
+        return _schedule(scop, target, strict)
+    groups = parts.cut(scop)
+    if len(groups) < 2 or not any(parts.is_compute_bound(s) for s in scop.statements):
+        return _schedule(scop, target, strict)
+    try:
+        apart = parts.distribute_groups(scop, groups)
+    except (ScheduleError, OperationBudget):
+        return _schedule(scop, target, strict)
+    done: list[Scop] = []
+    for part in parts.split(apart, groups):
+        taken = {t.name: t for p in done for t in p.tensors}
+        part = replace(part, tensors=(*part.tensors, *(t for n, t in taken.items() if n not in {x.name for x in part.tensors})))
+        done.append(_schedule(part, target, strict))
+    return parts.join(apart, done)
+
+
+def _split_triangles(scop: Scop, target: Target) -> Scop:
+    """Compute-bound updates of triangles in whole blocks and edges."""
+    for s in scop.statements:
+        if not parts.is_compute_bound(s) or not edges.coupled_iterators(s):
+            continue
+        try:
+            alone = parts.split(scop, [[s.name]])[0]
+            update = contraction.find_update(alone, target)
+            if update is not None and edges.coupled_iterators(s) <= set(update.results):
+                scop = edges.split_edges(scop, s.name, contraction.block_size(alone, update, target))
+        except (ScheduleError, OperationBudget):
+            continue
+    return scop
+
+
+def _schedule(scop: Scop, target: Target, strict: bool) -> Scop:
+    """The scop by the first recipe that applies."""
+    update = None if strict else contraction.find_update(scop, target)
+    if update is not None:
+        try:
+            return contraction.apply(scop, update, target)
+        except (ScheduleError, OperationBudget):
+            pass
     try:
         tiled = time_tiles.apply(scop, target)
         if tiled is not None:
