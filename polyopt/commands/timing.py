@@ -72,7 +72,12 @@ def report(rows: Sequence[Row], **more: Any) -> dict[str, Any]:
     """The JSON object of a benchmark."""
     ratios = [r.ratio for r in rows if r.ratio is not None]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
-    return {"machine": machine(), "rows": [asdict(r) for r in rows], "geomean_ratio": mean, **more}
+    return {"machine": machine(), "rows": [{k: _figure(v) for k, v in asdict(r).items()} for r in rows], "geomean_ratio": mean, **more}
+
+
+def _figure(value: Any) -> Any:
+    """JSON has no NaN and no infinity: a figure that could not be measured is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table(rows: Sequence[Row]) -> str:
