@@ -15,7 +15,7 @@ import inspect
 import textwrap
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
@@ -28,7 +28,7 @@ MISSING = object()
 
 @dataclass(frozen=True)
 class PySource:
-    """One function: its syntax tree (line numbers are those of the file), and the names visible to it."""
+    """One function: its syntax tree (line numbers are those of the file), the names visible to it, and the sizes of the dims that are bound."""
 
     name: str
     tree: ast.FunctionDef
@@ -36,20 +36,24 @@ class PySource:
     names: Mapping[str, Any]
     bound: frozenset[str]
     doc: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
-    def bind(self, values: Mapping[str, int]) -> PySource:
-        """The source with names bound to numbers; arguments of these names are dropped."""
+    def bind(self, sizes: Mapping[str, int]) -> PySource:
+        """The source with dims and size arguments bound to numbers. A bound argument is dropped."""
         tree = copy.copy(self.tree)
         tree.args = copy.copy(self.tree.args)
-        tree.args.args = [a for a in self.tree.args.args if a.arg not in values]
-        tree.args.posonlyargs = [a for a in self.tree.args.posonlyargs if a.arg not in values]
-        known: dict[str, Any] = dict(values)
-        for node in ast.walk(self.tree):
-            found = self.resolve(node) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else None
-            if isinstance(found, Affine) and found.names() & set(values):
-                size = found.substitute(values)
-                known[node.id] = size.const if size.is_const else size  # type: ignore[attr-defined]
-        return replace(self, tree=tree, names=ChainMap(known, self.names), bound=self.bound - set(values))  # type: ignore[arg-type]
+        tree.args.args = [a for a in self.tree.args.args if a.arg not in sizes]
+        tree.args.posonlyargs = [a for a in self.tree.args.posonlyargs if a.arg not in sizes]
+        dropped: dict[str, Any] = {a.arg: sizes[a.arg] for a in [*self.tree.args.posonlyargs, *self.tree.args.args] if a.arg in sizes}
+        names = ChainMap(dropped, self.names)  # type: ignore[arg-type]
+        return replace(self, tree=tree, names=names, bound=self.bound - set(dropped), sizes={**self.sizes, **sizes})
+
+    def at_sizes(self, value: Any) -> Any:
+        """A dim, or a size made of dims, with the bound dims replaced: a number where all are bound. Other values as they are."""
+        if not isinstance(value, Affine) or not value.names() & set(self.sizes):
+            return value
+        size = value.substitute(self.sizes)
+        return size.const if size.is_const else size
 
     def where(self, node: ast.AST) -> str:
         """`file:line` of a node."""
@@ -60,11 +64,15 @@ class PySource:
         return NotAffine(f"{self.where(node)}: {message}")
 
     def resolve(self, node: ast.expr) -> Any:
-        """The Python object that a name or a chain of attributes means, or `MISSING`."""
+        """The Python object that a name or a chain of attributes means, or `MISSING`. A dim that is bound is its number."""
+        return self.at_sizes(self.look_up(node))
+
+    def look_up(self, node: ast.expr) -> Any:
+        """As `resolve`, but every dim is symbolic."""
         if isinstance(node, ast.Name):
             return MISSING if node.id in self.bound else self.names.get(node.id, MISSING)
         if isinstance(node, ast.Attribute):
-            base = self.resolve(node.value)
+            base = self.look_up(node.value)
             return MISSING if base is MISSING else getattr(base, node.attr, MISSING)
         return MISSING
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -171,7 +172,7 @@ def _kind(src: PySource, arg: ast.arg) -> TensorType | DType | None:
         raise src.refuse(arg, f"the argument `{arg.arg}` has no type: write {example}")
     if arg.arg in RESERVED or not arg.arg.isascii():
         raise src.refuse(arg, f"`{arg.arg}` is a reserved word of C or isl, or not ASCII: choose another name")
-    free = PySource(src.name, src.tree, src.filename, src.names, frozenset())  # annotations see outer names only
+    free = replace(src, bound=frozenset())  # annotations see outer names only
     node: ast.expr = arg.annotation
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         node = ast.parse(node.value, mode="eval").body
@@ -181,6 +182,7 @@ def _kind(src: PySource, arg: ast.arg) -> TensorType | DType | None:
     if found is float:
         return f64
     if isinstance(found, TensorType):
+        found = replace(found, shape=tuple(map(src.at_sizes, found.shape)))
         for x in found.shape:
             if not isinstance(x, int | Affine) or (isinstance(x, int) and x < 0):
                 raise src.refuse(arg, f"{quote(arg.annotation)}: the size {x!r} is neither a whole number nor made of dims")

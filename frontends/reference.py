@@ -41,11 +41,11 @@ class _Rename(ast.NodeTransformer):
         return ast.Name(_PREFIX + name, ast.Load())
 
     def _dim(self, node: ast.expr) -> ast.expr | None:
-        found = self.src.resolve(node)
+        found = self.src.look_up(node)
         if not isinstance(found, Affine):
             return None
         name = f"{_PREFIX}dim{len(self.dims)}"
-        self.dims[name] = found
+        self.dims[name] = found.substitute(self.src.sizes)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:

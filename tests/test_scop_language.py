@@ -2,6 +2,7 @@
 """What @scop understands, one snippet a case: the original body and the Scop run instance by instance give the same bits."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -369,3 +370,31 @@ def test_specialize_binds_dims_and_size_arguments() -> None:
         blur.specialize(K=3)
     with pytest.raises(ArgumentError, match="the size of M is -1"):
         blur.specialize(M=-1)
+
+
+def test_specialize_binds_dims_in_attributes_aliases_and_locals() -> None:
+    net = SimpleNamespace(width=dims("W"))
+    padded = net.width + 2
+    row = f64[padded]
+
+    @scop
+    def smooth(a: row, b: f64[net.width]):
+        assert net.width >= 1
+        t = local(f64[padded])
+        for i in range(padded):
+            t[i] = a[i] * net.width
+        for i in range(net.width):
+            b[i] = t[i] + t[i + 2] + padded
+
+    bound = smooth.specialize(W=5)
+    assert bound.scop.params == () and [tuple(map(str, t.shape)) for t in bound.scop.tensors] == [("7",), ("5",), ("7",)]
+    a, got, want = np.arange(7.0), np.zeros(5), np.zeros(5)
+    smooth.reference(a, want)
+    bound.reference(a, got)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(run_scop(bound.scop, {"a": a, "b": np.zeros(5)})["b"], want)
+    assert smooth.specialize(W=5).specialize().scop.params == ()
+    with pytest.raises(ArgumentError, match="the sizes W=0 contradict the facts"):
+        smooth.specialize(W=0)
+    with pytest.raises(ArgumentError, match="has no dim W; its dims are none"):
+        bound.specialize(W=5)
