@@ -1,7 +1,7 @@
 """Checks and times the variants of one kernel, interleaved, each in a process of its own. Takes a kernel's name; gives its row.
 
-Ours runs first: its result is compared with that of the naive nest compiled by gcc -O1. A variant
-whose run takes over a minute is stopped and left out.
+First all results are compared: at MINI with plain Python, at the size asked for with the naive nest compiled by gcc -O1. A variant that is wrong or
+takes over a minute is noted and left out. A peer may come in several variants; the fastest right one is its time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from polyopt.commands.timing import Row
 from polyopt.errors import UserError
 
 LIMIT_S = 60.0  # for one run, or one compilation
+REFERENCE_S = 240.0  # for gcc -O1
 FAST = ("-O3", "-march=native", "-ffast-math")
-PEERS = {
-    "gcc": ("gcc", *FAST),
-    "clang": ("clang-19", *FAST),
-    "polly": ("clang-19", *FAST, "-mllvm", "-polly"),
-}  # fmt: skip
+POLLY = ("clang-19", *FAST, "-mllvm", "-polly")
+PEERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "gcc": {"gcc": ("gcc", *FAST)},
+    "clang": {"clang": ("clang-19", *FAST)},
+    "polly": {"polly": POLLY, "polly without reductions": (*POLLY, "-mllvm", "-polly-detect-reductions=0")},
+}
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,17 @@ class Worker:
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.facts: dict[str, Any] = ast.literal_eval(self._answer())
 
-    def ask(self, line: str) -> float:
-        """Send a request; the seconds that come back."""
+    def ask(self, line: str, limit: float = LIMIT_S) -> float:
+        """Send a request; the seconds that come back. Raises Stopped where that takes longer than `limit` seconds."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
-        return float(self._answer())
+        return float(self._answer(limit))
 
-    def _answer(self) -> str:
+    def _answer(self, limit: float = LIMIT_S) -> str:
         assert self.process.stdout is not None and self.process.stderr is not None
-        timer = threading.Timer(LIMIT_S, self.process.kill)
+        timer = threading.Timer(limit, self.process.kill)
         timer.start()
         line = self.process.stdout.readline()
         late = not timer.is_alive()
@@ -79,7 +81,7 @@ class Worker:
             return line
         self.process.wait()
         said = self.process.stderr.read().strip().splitlines()
-        raise Stopped(f"took over {LIMIT_S:.0f} s" if late else f"died ({said[-1] if said else self.process.returncode})")
+        raise Stopped(f"took over {limit:.0f} s" if late else f"died ({said[-1] if said else self.process.returncode})")
 
     def close(self) -> None:
         """Stop the process."""
@@ -97,14 +99,17 @@ def measure(name: str, size: str, against: Sequence[str], threads: int, seconds:
         for peer, library in _build(name, size, against, threads, Path(folder), notes).items():
             _start(workers, stack, notes, name, size, peer, library, threads)
         facts = workers["ours"].facts if "ours" in workers else {}
-        errors = _compare(name, workers, "reference", Path(folder), notes)
-        times = _interleave(workers, [p for p in ("ours", *against) if p in workers], seconds, notes)
-    ours = times.pop("ours", [math.nan])
-    best = {p: min(t) for p, t in times.items() if t}
-    ratio = min(ours) / min(best.values()) if best and not math.isnan(ours[0]) else None
-    error = max(small, errors["ours"]) if small is not None and "ours" in errors else None
+        errors, first = _compare(name, workers, "reference", Path(folder), notes)
+        times = _interleave(workers, first, seconds, notes)
+    ours = times.get("ours", [math.nan])
+    best: dict[str, list[float]] = {}
+    for peer in against:
+        if ran := [times[v] for v in PEERS[peer] if v in times]:
+            best[peer] = min(ran, key=min)
+    known = [e for e in (small, errors.get("ours")) if e is not None]
     return PolyRow(
-        name, min(ours), statistics.median(ours), best, {p: statistics.median(times[p]) for p in best}, ratio, error, "; ".join(notes),
+        name, min(ours), statistics.median(ours), {p: min(t) for p, t in best.items()}, {p: statistics.median(t) for p, t in best.items()},
+        min(ours) / min(map(min, best.values())) if best and "ours" in times else None, max(known, default=None), "; ".join(notes),
         facts.get("compile_s"), facts.get("c_compile_s"), facts.get("lines"), facts.get("label", ""), tuple(facts.get("steps", ())),
     )  # fmt: skip
 
@@ -125,21 +130,21 @@ def _compare_with_python(name: str, threads: int, folder: Path, notes: list[str]
     with contextlib.ExitStack() as stack:
         for variant, where in (("python", ""), *_build(name, "MINI", (), 1, folder, notes).items(), ("ours", "")):
             _start(workers, stack, notes, name, "MINI", variant, where, threads)
-        errors = _compare(name, workers, "python", folder, notes, "at MINI ")
+        errors, _ = _compare(name, workers, "python", folder, notes, "at MINI ")
     if not errors.get("reference", math.inf) <= KERNELS[name].tolerance:
         return math.inf
     return errors.get("ours")
 
 
 def _build(name: str, size: str, against: Sequence[str], threads: int, folder: Path, notes: list[str]) -> dict[str, str]:
-    """The libraries of the peers, and of the reference."""
+    """The libraries of the peers' variants, and of the reference."""
     source = folder / "naive.c"
     Worker(name, size, "naive", str(source), 1).close()
     out = {}
-    for peer, command in (("reference", ("gcc", "-O1")), *((p, PEERS[p]) for p in against)):
-        library = folder / f"{peer}.{size}.so"
+    for peer, command in (("reference", ("gcc", "-O1")), *(v for p in against for v in PEERS[p].items())):
+        library = folder / f"{peer.replace(' ', '-')}.{size}.so"
         line = [*command, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
-        line += ["-mllvm", "-polly-parallel", "-lgomp"] if peer == "polly" and threads > 1 else []
+        line += ["-mllvm", "-polly-parallel", "-lgomp"] if "-polly" in command and threads > 1 else []
         try:
             done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S)
         except FileNotFoundError:
@@ -154,27 +159,34 @@ def _build(name: str, size: str, against: Sequence[str], threads: int, folder: P
     return out
 
 
-def _compare(name: str, workers: dict[str, Worker], oracle: str, folder: Path, notes: list[str], where: str = "") -> dict[str, float]:
-    """The largest error of each variant's outputs, relative to each one's largest magnitude. Variants that are wrong are noted and stopped."""
+def _compare(
+    name: str, workers: dict[str, Worker], oracle: str, folder: Path, notes: list[str], where: str = ""
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The largest error of each variant's outputs, relative to each one's largest magnitude; and the seconds that it ran.
+
+    Variants that are wrong are noted and stopped, as is the oracle.
+    """
     results: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
     for variant in list(workers):
-        path = folder / f"{variant}.npz"
+        path = folder / "result.npz"
         try:
-            workers[variant].ask(f"save {path}")
-            results[variant] = np.load(path)
+            seconds[variant] = workers[variant].ask(f"save {path}", REFERENCE_S if variant == oracle else LIMIT_S)
+            with np.load(path) as saved:
+                results[variant] = dict(saved)
         except Stopped as e:
             notes.append(f"{where}{variant} {e}")
             workers.pop(variant).close()
     want = results.pop(oracle, None)
     if want is None:
-        return {}
+        return {}, seconds
     workers.pop(oracle).close()
     errors = {v: max(deviation(got[k], want[k]) for k in want) for v, got in results.items()}
     for v, error in errors.items():
         if not error <= KERNELS[name].tolerance:
             notes.append(f"{where}{v} is wrong ({error:.1e})")
             workers.pop(v).close()
-    return errors
+    return errors, seconds
 
 
 def deviation(got: Any, want: Any) -> float:
@@ -185,15 +197,19 @@ def deviation(got: Any, want: Any) -> float:
     return float(np.nan_to_num(np.abs(got - want)).max(initial=0.0)) / scale
 
 
-def _interleave(workers: dict[str, Worker], names: Sequence[str], seconds: float, notes: list[str]) -> dict[str, list[float]]:
-    """Runs in turn until the time is spent: at least twice, at most fifty times."""
-    times: dict[str, list[float]] = {n: [] for n in names}
+def _interleave(workers: dict[str, Worker], first: dict[str, float], seconds: float, notes: list[str]) -> dict[str, list[float]]:
+    """The variants' runs, in turn until the time is spent: at least twice, at most fifty times.
+
+    Where the first run, that of the comparison, took over a third of the time, it is the only one.
+    """
+    times = {n: [first[n]] if first[n] > seconds / 3 else [] for n in workers}
+    names = [n for n in workers if not times[n]]
     begin = time.perf_counter()
     for k in range(50):
-        if k >= 2 and time.perf_counter() - begin > seconds:
+        if not names or (k >= 2 and time.perf_counter() - begin > seconds):
             break
         for n in [*names[k % len(names) :], *names[: k % len(names)]]:
-            if n not in workers or (k >= 1 and times[n] and times[n][0] > seconds / 2):
+            if n not in workers:
                 continue
             try:
                 times[n].append(workers[n].ask("run"))
