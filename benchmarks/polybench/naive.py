@@ -18,16 +18,28 @@ from polyopt.ir.tensor import Tensor
 from polyopt.lower.loops import lower_to_loops
 
 _CTYPE = {"f32": "float", "f64": "double", "i32": "int", "i64": "long", "bool": "_Bool"}
+_TIMED = """double {entry}({arguments})
+{{
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    nest({names});
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+}}
+"""
 _WORDS = {"and": "&&", "or": "||", "not": "!"}
 
 
 def emit_naive(scop: Scop, entry: str = "kernel") -> str:
-    """The text of one function `void kernel(tensors…, scalars…)`."""
+    """The text of `double kernel(tensors…, scalars…)`, which runs the nest once and gives its seconds."""
     nest = lower_to_loops(scop)
-    arguments = [_declared(t) for t in nest.arguments()] + [f"{_ctype(s.dtype)} {s.name}" for s in nest.scalars]
+    arguments = ", ".join([*(_declared(t) for t in nest.arguments()), *(f"{_ctype(s.dtype)} {s.name}" for s in nest.scalars)])
+    names = ", ".join([*(_name(t.name) for t in nest.arguments()), *(s.name for s in nest.scalars)])
     locals_ = [f"    {_local(t)};" for t in nest.tensors if t.role == "local"]
     body = _nodes(nest.body, {s.name: s.iters for s in scop.statements}, {}, 1)
-    return "\n".join(["#include <math.h>", f"void {entry}({', '.join(arguments)})", "{", *locals_, *body, "}", ""])
+    head = f"static __attribute__((noinline)) void nest({arguments})"
+    timed = _TIMED.format(entry=entry, arguments=arguments, names=names)
+    return "\n".join(["#include <math.h>", "#include <time.h>", head, "{", *locals_, *body, "}", timed])
 
 
 def _ctype(t: DType) -> str:

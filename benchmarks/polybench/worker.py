@@ -1,7 +1,8 @@
 """One variant of one kernel in a process of its own, so that one that takes too long can be stopped.
 
 Takes the kernel, the size and the variant from the command line; answers each line on stdin with a line on stdout: `run` gives the seconds of
-one run on fresh inputs, `save PATH` runs once and saves the outputs. Started by `measure`.
+one run on fresh inputs, measured in C around the kernel (ours and the peers alike); `save PATH` does so too and saves the outputs. Started by
+`measure`.
 """
 
 from __future__ import annotations
@@ -39,10 +40,7 @@ def ours(kernel: Kernel, size: str, threads: int) -> tuple[Any, dict[str, Any]]:
     scalars = [s.name for s in nest.scop.scalars]
 
     def run(arguments: dict[str, Any]) -> float:
-        args = [arguments[n] for n in (*tensors, *scalars)]
-        before = time.perf_counter()
-        f(*args)
-        return time.perf_counter() - before
+        return f.time(*(arguments[n] for n in (*tensors, *scalars)), repeat=1)[0]
 
     return run, facts
 
@@ -63,15 +61,14 @@ def peer(kernel: Kernel, size: str, library: str) -> Any:
     """A peer's library as a function of the arguments by name."""
     scop = kernel.nest.specialize(**kernel.dims(size)).scop
     f = ctypes.CDLL(library).kernel
-    f.restype = None
+    f.restype = ctypes.c_double
     tensors = [t.name for t in scop.tensors if t.role != "local"]
 
     def run(arguments: dict[str, Any]) -> float:
         pointers = [ctypes.c_void_p(arguments[t].ctypes.data) for t in tensors]
         scalars = [(ctypes.c_float if s.dtype.name == "f32" else ctypes.c_double)(arguments[s.name]) for s in scop.scalars]
-        before = time.perf_counter()
-        f(*pointers, *scalars)
-        return time.perf_counter() - before
+        seconds: float = f(*pointers, *scalars)
+        return seconds
 
     return run
 
