@@ -94,13 +94,12 @@ def _is_vectorizable(loop: Loop, tensors: dict[str, Tensor], fp: str) -> bool:
     private = {d.tensor for d in walk(loop.body) if isinstance(d, Declare)}
     if any(product(tensors[p].shape) is None or (product(tensors[p].shape) or 0) > NAMES_LIMIT for p in private):
         return False
-    reads = {x.access.tensor for n in walk(loop.body) if isinstance(n, Instance) for x in _all_loads(n)}
     for n in walk(loop.body):
         if isinstance(n, Loop) and any(loop.var in b.names() for b in n.lower + n.upper):
             return False
         if isinstance(n, If) and _depends(n.cond, loop.var):
             return False
-        if isinstance(n, Instance) and not _instance_ok(n, loop, private, reads, tensors, fp):
+        if isinstance(n, Instance) and not _instance_ok(n, loop, private, tensors, fp):
             return False
     return True
 
@@ -110,7 +109,7 @@ def _all_loads(n: Instance) -> tuple[ex.Load, ...]:
     return ex.loads(n.expr) + inner
 
 
-def _instance_ok(n: Instance, loop: Loop, private: set[str], reads: set[str], tensors: dict[str, Tensor], fp: str) -> bool:
+def _instance_ok(n: Instance, loop: Loop, private: set[str], tensors: dict[str, Tensor], fp: str) -> bool:
     if n.write.tensor in private:
         return not any(_index_depends(x, loop.var) for x in n.write.indices)
     if any(_index_depends(x, loop.var) for x in n.write.indices):
@@ -120,7 +119,8 @@ def _instance_ok(n: Instance, loop: Loop, private: set[str], reads: set[str], te
     exact = not compute_dtype(tensors[n.write.tensor].dtype).is_float
     if tensors[n.write.tensor].dtype.kind == "b":
         return False
-    return n.reduction in ("+", "*", "min", "max") and (exact or fp != "strict") and n.write.tensor not in reads and n.write.is_affine
+    own = any(x.access == n.write for x in _all_loads(n))  # other reads of the tensor are of other cells: the loop carries no dependence
+    return n.reduction in ("+", "*", "min", "max") and (exact or fp != "strict") and not own and n.write.is_affine
 
 
 def _index_depends(x: ex.Index, var: str) -> bool:

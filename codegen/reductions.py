@@ -104,7 +104,8 @@ def openings(st: State, n: LoopNode) -> dict[Key, int]:
         if any(bound & i.names() for i in key.access.affine_indices()):
             continue
         counts[key] = counts.get(key, 0) + chunks
-    return {k: min(c, MAX_ACCUMULATORS) for k, c in counts.items() if not conflicts(n, k)}
+    alone = isinstance(n, Loop) and n.mark == "vector"  # it carries no other dependence, so its other reads are of other cells
+    return {k: min(c, MAX_ACCUMULATORS) for k, c in counts.items() if alone or not conflicts(n, k)}
 
 
 def identity(op: str, dtype: DType) -> float | int:

@@ -107,7 +107,10 @@ def neutral(op: str, dtype: DType) -> Const:
 
 
 def _settle_update(b: Frame, p: Placed) -> Placed:
-    """An update whose operand may read a cell that the statement writes is no associative update: write it out."""
+    """An update whose operand may read the very cell that it changes is no associative update: write it out.
+
+    Reads of other cells of the tensor are dependences like any other.
+    """
     s = p.statement
     if s.reduction is None:
         return p
@@ -116,8 +119,7 @@ def _settle_update(b: Frame, p: Placed) -> Placed:
         if load.access.tensor != s.write.tensor:
             continue
         write = write or access_map(b, s, s.write)
-        read = access_map(b, s, load.access)
-        if not write.intersect_params(b.context).range().is_disjoint(read.intersect_params(b.context).range()):
+        if not write.intersect(access_map(b, s, load.access)).intersect_params(b.context).is_empty():
             own = Load(s.write, b.tensors[s.write.tensor].dtype)
             expr: Expr = Binary(s.reduction, own, s.expr)
             return replace(p, statement=replace(s, expr=expr, reduction=None))

@@ -1,5 +1,5 @@
-"""The 30 kernels of PolyBench: compiled in the original order and as `auto` schedules them, against the nest as plain Python; their
-dependences against a trace of the execution; the benchmark's command."""
+"""The 30 kernels of PolyBench: compiled in the original order, as `auto` schedules them, and as the naive C that peers compile, against the
+nest as plain Python; their dependences against a trace of the execution; the benchmark's command."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from poly_programs import brute_force, pairs_of
 import polyopt as po
 from benchmarks.polybench import KERNELS, SIZES, Kernel
 from benchmarks.polybench.measure import deviation
+from benchmarks.polybench.naive import emit_naive
+from benchmarks.polybench.worker import peer
 from polyopt.poly.deps import compute_dependences
+from polyopt.runtime.compiler import find_compiler
 
 NAMES = (
     "correlation covariance gemm gemver gesummv symm syr2k syrk trmm 2mm 3mm atax bicg doitgen mvt cholesky durbin gramschmidt lu ludcmp trisolv "
@@ -65,6 +69,49 @@ def test_original_order_with_symbolic_sizes_equals_plain_python(name: str) -> No
 @pytest.mark.parametrize("name", KERNELS)
 def test_auto_equals_plain_python(name: str) -> None:
     check(name, po.auto(KERNELS[name].nest.specialize(**KERNELS[name].dims("MINI")), fp="fast"))
+
+
+@pytest.mark.cc
+@pytest.mark.parametrize("name", KERNELS)
+def test_auto_equals_the_naive_c_at_small(name: str, tmp_path: Path) -> None:
+    kernel, dims = KERNELS[name], KERNELS[name].dims("SMALL")
+    nest = kernel.nest.specialize(**dims)
+    (tmp_path / "naive.c").write_text(emit_naive(nest.scop))
+    build = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "naive.c", "-o", "naive.so", "-lm"]
+    done = subprocess.run([*find_compiler().command, *build], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    want, got = kernel.init(**dims), kernel.init(**dims)
+    peer(kernel, "SMALL", str(tmp_path / "naive.so"))(want)
+    schedule = po.auto(nest, fp="fast")
+    tensors = [got[t.name] for t in schedule.scop.tensors if t.role != "local"]
+    schedule.compile(fp="fast")(*tensors, **{x.name: got[x.name] for x in schedule.scop.scalars})
+    for k, array in kernel.results(got, dims).items():
+        assert deviation(array, kernel.results(want, dims)[k]) <= kernel.tolerance, (name, k)
+
+
+@pytest.mark.parametrize(("name", "lines"), [
+    ("lu", ["for (int i = 1; i < 40; i++) {", "for (int j = 0; j < i; j++) {", "for (int k = 0; k < j; k++) {", "A[i][j] = A[i][j] - (A[i][k] * A[k][j]);"]),
+    ("ludcmp", ["for (int i = 39; i >= 0; i--) {", "for (int j = i + 1; j < 40; j++) {", "w2 -= A[i][j] * x[j];", "x[i] = w2 / A[i][i];"]),
+    ("nussinov", ["for (int i = 58; i >= 0; i--) {", "for (int j = i + 1; j < 60; j++) {", "for (int k = i + 1; k < j; k++) {"]),
+    ("correlation", ["double (*restrict data)[28], double (*restrict corr)[28]", "corr[i][j] += data[k][i] * data[k][j];", "corr[j][i] = corr[i][j];"]),
+])  # fmt: skip
+def test_the_naive_c_has_the_loops_and_subscripts_of_the_source(name: str, lines: list[str]) -> None:
+    text = emit_naive(KERNELS[name].nest.specialize(**KERNELS[name].dims("MINI")).scop)
+    assert [line for line in lines if line not in text] == [], text
+
+
+@pytest.mark.cc
+@pytest.mark.parametrize("name", KERNELS)
+def test_naive_c_equals_plain_python(name: str, tmp_path: Path) -> None:
+    kernel, dims = KERNELS[name], KERNELS[name].dims("MINI")
+    source, library = tmp_path / "naive.c", tmp_path / "naive.so"
+    source.write_text(emit_naive(kernel.nest.specialize(**dims).scop))
+    flags = ["-O1", "-Wall", "-Werror", "-Wno-unused-but-set-variable", "-shared", "-fPIC"]
+    subprocess.run([*find_compiler().command, *flags, str(source), "-o", str(library), "-lm"], check=True)
+    arguments = kernel.init(**dims)
+    assert peer(kernel, "MINI", str(library))(arguments) > 0
+    for k, got in kernel.results(arguments, dims).items():
+        assert deviation(got, plain(name)[k]) <= kernel.tolerance, (name, k)
 
 
 @pytest.mark.parametrize("name", KERNELS)

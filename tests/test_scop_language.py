@@ -201,7 +201,8 @@ def test_updates() -> None:
     assert minus.reduction == "+"
     assert "op='-'" in repr(minus.expr)
     assert one("for i in range(N):\n    A[i] = C[i, i] - A[i]").reduction is None
-    assert one("for i in range(1, N):\n    A[i] += A[i - 1]").reduction is None  # reads what it writes elsewhere
+    assert one("for i in range(1, N):\n    A[i] += A[i - 1]").reduction == "+"  # another cell: a dependence like any other
+    assert one("for i in range(N):\n    A[i] += A[N - 1 - i]").reduction is None  # for odd N, one update reads its own cell
     assert one("for i in range(N // 2):\n    A[2*i] += 2.0 * A[2*i + 1]").reduction == "+"  # other cells of the same tensor
     assert one("for i in range(N):\n    X[i] += A[i]").reduction is None  # the sum is rounded from f64
     guarded = one("for i in range(N):\n    for j in range(N):\n        if C[i, j] > 0:\n            A[i] += C[i, j]")

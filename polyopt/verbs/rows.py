@@ -21,6 +21,7 @@ from .checked import checked, labelled, with_dependences
 from .promote import date_of, iterator_ranges, make_member
 from .tree import Leaf, Loop, Member, Seq, Tree, band_node, chains, loops, read_tree, rewrite_schedule, sequence, split_chain, statements_below
 
+JAM = 4  # iterations of a reduced loop that share a row
 ACCUMULATORS = 4  # vectors of partial results that hide the latency of one addition
 
 
@@ -30,19 +31,24 @@ def apply(scop: Scop, target: Target, reassociate: bool = True) -> Scop:
     tree = read_tree(scop.schedule)
     parts = list(tree.parts) if isinstance(tree, Seq) else [tree]
     step = Step("rows", ())
-    fused = sequence([_with_vectors(scop, p, target, 0) for p in _fuse_rows(scop, parts)])
-    try:
-        out = checked(scop, rewrite_schedule(scop, fused), step, reassociate=reassociate, marks=False)
-    except IllegalSchedule:
-        apart = sequence([_with_vectors(scop, p, target, 0) for p in parts])
-        out = checked(scop, rewrite_schedule(scop, apart), step, reassociate=reassociate, marks=False)
-    out = drop_illegal_marks(out, reassociate)
-    return _parallel(out) if target.threads > 1 else out
+    out = scop
+    for move in (True, False):
+        for nests in (_fuse_rows(scop, parts), parts):
+            made = rewrite_schedule(scop, sequence([_with_vectors(scop, p, target, 0, move) for p in nests]))
+            try:
+                out = checked(scop, made, step, reassociate=reassociate, marks=False)
+            except IllegalSchedule:
+                if not move and nests is parts:
+                    raise
+                continue
+            out = drop_illegal_marks(out, reassociate)
+            return _parallel(out) if target.threads > 1 else out
+    return out
 
 
 def schedule_part(scop: Scop, part: Tree, target: Target) -> Tree:
     """One nest of a larger tree, vectorised."""
-    return _with_vectors(scop, part, target, 0)
+    return _with_vectors(scop, part, target, 0, False)
 
 
 # ---- shared rows
@@ -75,7 +81,9 @@ def _row_depth(scop: Scop, part: Tree) -> int:
         d = 0
         while d < len(members) and date_of(members[d], s).names() and date_of(members[d], s).names() <= results:
             d += 1
-        depth = min(depth, d)
+        it = vector_iterator(scop, s, s.iters)
+        own = next((q for q, m in enumerate(members) if it is not None and date_of(m, s) == var(it)), d)
+        depth = min(depth, d, own)  # the loop that walks along rows stays inside
     return depth
 
 
@@ -118,13 +126,17 @@ def _fused(run: Sequence[Tree], depth: int) -> Tree:
 
 
 # ---- vectors
-def _with_vectors(scop: Scop, tree: Tree, target: Target, above: int) -> Tree:
-    """The tree with one loop of each innermost nest vectorised."""
+def _with_vectors(scop: Scop, tree: Tree, target: Target, above: int, move: bool) -> Tree:
+    """The tree with one loop of each innermost nest vectorised. `move`: that loop may become the innermost whole, else strip by strip."""
     members, below = split_chain(tree)
+    if target.isa.bytes == 0:
+        return tree
     if isinstance(below, Seq):
-        return loops(members, sequence([_with_vectors(scop, p, target, above + len(members)) for p in below.parts]))
+        if members and all(isinstance(p, Leaf) for p in below.parts):
+            return _shared_vector(scop, members, below, target)
+        return loops(members, sequence([_with_vectors(scop, p, target, above + len(members), move) for p in below.parts]))
     assert isinstance(below, Leaf)
-    if len(below.statements) != 1 or not members or target.isa.bytes == 0:
+    if len(below.statements) != 1 or not members:
         return tree
     s = scop.statement(below.statements[0])
     it = vector_iterator(scop, s, [n for m in members for n in date_of(m, s).names()])
@@ -132,15 +144,51 @@ def _with_vectors(scop: Scop, tree: Tree, target: Target, above: int) -> Tree:
     if it is None or at is None:
         return tree
     lanes = vector_lanes(scop, s, target)
-    m = members[at]
-    if at == len(members) - 1:  # one long loop: a reduction in several accumulators
-        width = lanes * ACCUMULATORS if it not in iterators_of(s.write, s) else lanes
-        return loops([*members[:at], replace(m, mark=f"vector:{width}")], below)
+    m, outer = members[at], [*members[:at], *members[at + 1 :]]
+    reduced = it not in iterators_of(s.write, s)
+    if at == len(members) - 1 or (move and (reduced or _is_row(scop, s, it, target))):  # one long loop: a reduction in several accumulators
+        long = replace(m, mark=f"vector:{lanes * ACCUMULATORS if reduced else lanes}")
+        if at == len(members) - 1 or reduced:
+            return loops([*outer, long], below)
+        return loops(_jammed(scop, s, outer, long), below)
     lo, hi = iterator_ranges(s)[it]
-    long = hi is None or lo is None or hi - lo + 1 > lanes
-    strip = [make_member(scop, f"t{m.name}", {s.name: (var(it) - (lo or 0)) // lanes})] if long else []
-    vector = replace(m, mark=f"vector:{lanes}")
-    return loops([*members[:at], *strip, *members[at + 1 :], vector], below)
+    strip = [make_member(scop, f"t{m.name}", {s.name: (var(it) - (lo or 0)) // lanes})] if hi is None or lo is None or hi - lo + 1 > lanes else []
+    return loops([*members[:at], *strip, *members[at + 1 :], replace(m, mark=f"vector:{lanes}")], below)
+
+
+def _is_row(scop: Scop, s: Statement, it: str, target: Target) -> bool:
+    """Whether a result iterator walks along rows in all accesses, and the row that is updated stays in L1 meanwhile."""
+    steps = [stride(a, scop.tensor(a.tensor), it) for a in (s.write, *s.reads())]
+    lo, hi = iterator_ranges(s)[it]
+    known = hi - lo + 1 if lo is not None and hi is not None else 0
+    return all(x in (0, 1) for x in steps) and known * scop.tensor(s.write.tensor).dtype.bytes <= target.l1 // 2
+
+
+def _jammed(scop: Scop, s: Statement, outer: Sequence[Member], long: Member) -> list[Member]:
+    """Loops around a long vector loop; a reduced one next to it runs four iterations inside, so that the row is read and written once for all."""
+    reduced = outer[-1]
+    date = date_of(reduced, s)
+    it = next(iter(date.names()), "")
+    if s.reduction is None or date != var(it) or it in iterators_of(s.write, s):
+        return [*outer, long]
+    blocks = make_member(scop, f"t{reduced.name}", {s.name: date // JAM})
+    return [*outer[:-1], blocks, long, replace(reduced, mark="unroll")]
+
+
+def _shared_vector(scop: Scop, members: Sequence[Member], below: Seq, target: Target) -> Tree:
+    """A loop that holds several statements, as a vector loop, where that suits each of them."""
+    plain = loops(members, below)
+    names = statements_below(below)
+    lanes = min(vector_lanes(scop, scop.statement(n), target) for n in names)
+    reduced = False
+    for n in names:
+        s = scop.statement(n)
+        date = date_of(members[-1], s)
+        it = next(iter(date.names()), "")
+        if date != var(it) or vector_iterator(scop, s, [it]) is None:
+            return plain
+        reduced = reduced or it not in iterators_of(s.write, s)
+    return loops([*members[:-1], replace(members[-1], mark=f"vector:{lanes * ACCUMULATORS if reduced else lanes}")], below)
 
 
 def vector_lanes(scop: Scop, s: Statement, target: Target) -> int:

@@ -265,10 +265,14 @@ def check_statements(scop: Scop, verb: str, names: Sequence[str]) -> None:
             raise ScheduleError(f"{verb}: there is no statement {n!r}; the statements are {', '.join(known)}")
 
 
+def is_taken(scop: Scop, name: str, statements: Sequence[str]) -> bool:
+    """Whether a loop around some of these statements has that name."""
+    return any(name in c.names() for c in chains(read_tree(scop.schedule)) if set(statements) & set(c.statements))
+
+
 def fresh_name(scop: Scop, base: str, statements: Sequence[str]) -> str:
     """A loop name that no loop around these statements has yet: ti, t2i, t3i, …"""
-    used = {n for c in chains(read_tree(scop.schedule)) if set(statements) & set(c.statements) for n in c.names()}
     name, k = f"t{base}", 2
-    while name in used:
+    while is_taken(scop, name, statements):
         name, k = f"t{k}{base}", k + 1
     return name
