@@ -7,7 +7,7 @@ innermost body that holds all their uses. Assumes one-member bands named by dim 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..ir.dtype import i64
 from ..ir.expr import Binary, Compare, Expr, IndexValue, Load, substitute, substitute_access
 from ..ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode
 from ..ir.scop import Scop, Statement
-from ..isl_ext import CTX, PARAM, SET, OperationBudget, max_operations, node_type
+from ..isl_ext import CTX, PARAM, SET, OperationBudget, max_operations, node_type, sets_of
 from .peel import peel_partial_tiles, simplify_access, simplify_expr, tightest
 from .prefetch import place_prefetches
 
@@ -27,6 +27,7 @@ from .prefetch import place_prefetches
 AST: Any = isl.ast_node_type
 EXPR: Any = isl.ast_expr_type
 OP: Any = isl.ast_expr_op_type
+LOOP: Any = isl.ast_loop_type
 BUDGET = 20_000_000
 
 
@@ -61,7 +62,7 @@ class _Undecided(Exception):
 
 def lower_to_loops(scop: Scop) -> LoopNest:
     """The LoopNest of a scheduled Scop. Raises ScheduleError where isl needs more than its operation budget."""
-    schedule, bands = _number_bands(scop.schedule)
+    schedule, bands = _number_bands(scop.schedule, scop.meta.get("separate", ()))
     build = isl.AstBuild.from_context(scop.context)
     try:
         with max_operations(BUDGET):
@@ -95,9 +96,13 @@ def _value(v: isl.Val) -> int | None:
     return int(v.to_python()) if v.is_int() else None
 
 
-def _number_bands(schedule: isl.Schedule) -> tuple[isl.Schedule, list[tuple[str, str, int]]]:
-    """Put a mark `#<n>` above each one-member band; gives the names, intents and depths by number."""
+def _number_bands(schedule: isl.Schedule, separate: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[isl.Schedule, list[tuple[str, str, int]]]:
+    """Put a mark `#<n>` above each one-member band; gives the names, intents and depths by number.
+
+    separate: loops, by name and statements below, whose iterations that lack some statement are split off.
+    """
     bands: list[tuple[str, str, int]] = []
+    apart = set(separate)
 
     def visit(node: isl.ScheduleNode, mark: str) -> isl.ScheduleNode:
         kind = node_type(node)
@@ -110,7 +115,10 @@ def _number_bands(schedule: isl.Schedule) -> tuple[isl.Schedule, list[tuple[str,
                 mupa = node.band_get_partial_schedule()
             named = mupa.get_space().has_dim_id(SET, 0)
             depth = node.get_schedule_depth()
-            bands.append((str(mupa.get_dim_id(SET, 0).get_name()) if named else f"c{depth}", mark, depth))
+            name = str(mupa.get_dim_id(SET, 0).get_name()) if named else f"c{depth}"
+            bands.append((name, mark, depth))
+            if apart and (name, tuple(sorted(s.get_tuple_name() for s in sets_of(node.get_domain())))) in apart:
+                node = node.band_member_set_ast_loop_type(0, LOOP.separate)
             node = node.insert_mark(isl.Id(f"#{len(bands) - 1}", context=CTX)).child(0)
             return visit(node.child(0), "").parent().parent()
         for i in range(node.n_children()):

@@ -14,7 +14,7 @@ from ..errors import ScheduleError
 from ..ir.affine import Affine, affine, var
 from ..ir.scop import Scop
 from ..isl_ext import OperationBudget, maps_of, max_operations
-from .tree import Chain, Member, Seq, Tree, read_tree, split_chain
+from .tree import Chain, members_above
 
 LARGEST = 2**31 - 1  # a loop variable's own type
 BUDGET = 200_000  # isl operations that are spent on the extent of a loop, a help for error messages
@@ -68,7 +68,7 @@ def _affine(node: ast.expr) -> Affine:
 def loop_extent(scop: Scop, chain: Chain, loop: str) -> int | None:
     """How many dates a loop runs over at most, for given loops around it; None where that depends on a parameter or is not found cheaply."""
     own = isl.UnionMap.from_union_pw_aff(chain.member(loop).upa).intersect_domain(scop.domain().intersect_params(scop.context))
-    around = [m.upa for m in members_around(read_tree(scop.schedule), chain)] + [m.upa for m in chain.members[: chain.index(loop)]]
+    around = [m.upa for m in members_above(scop, chain, chain.index(loop))]
     try:
         with max_operations(BUDGET):
             whole = _width(own.range())
@@ -77,17 +77,6 @@ def loop_extent(scop: Scop, chain: Chain, loop: str) -> int | None:
     except OperationBudget:
         return None
     return min((w for w in widths if w is not None), default=None)
-
-
-def members_around(tree: Tree, chain: Chain) -> list[Member]:
-    """The loops of the chains around a chain, outermost first."""
-    out: list[Member] = []
-    for k in chain.path:
-        members, below = split_chain(tree)
-        out += members
-        assert isinstance(below, Seq)
-        tree = below.parts[k]
-    return out
 
 
 def _is_block(upa: isl.UnionPwAff) -> bool:

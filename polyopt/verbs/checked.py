@@ -12,25 +12,32 @@ from functools import partial
 
 import islpy as isl
 
+from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from ..isl_ext import IN, OperationBudget, max_operations
 from ..poly.deps import BUDGET, compute_dependences
-from ..poly.legality import check_parallel, check_schedule, check_vectorizable, find_vector_violation, find_violation
+from ..poly.legality import Repair, check_parallel, check_schedule, check_vectorizable, find_vector_violation, find_violation
 from .tree import band_node, chains, read_tree
 
 
 def with_dependences(scop: Scop) -> Scop:
-    """The scop with its dependences computed (once)."""
-    return scop if scop.dependences is not None else compute_dependences(scop)
+    """The scop with its dependences computed (once). Raises ScheduleError where no values of its parameters are allowed."""
+    if scop.dependences is not None:
+        return scop
+    if scop.context.is_empty():
+        raise ScheduleError(f"{scop.name}: no values of {', '.join(scop.params) or 'its parameters'} satisfy its context; nothing can be scheduled")
+    return compute_dependences(scop)
 
 
-def checked(scop: Scop, schedule: isl.Schedule, step: Step, *, reassociate: bool = True, marks: bool = True) -> Scop:
+def checked(
+    scop: Scop, schedule: isl.Schedule, step: Step, *, reassociate: bool = True, marks: bool = True, repair: Repair | None = None
+) -> Scop:
     """The scop under the new schedule. Raises IllegalSchedule with a witness where a dependence would break.
 
-    marks: also where a loop's mark no longer holds (recipes look after their marks themselves).
+    marks: also where a loop's mark no longer holds (recipes look after their marks themselves). repair: asked for a repair where it is refused.
     """
     scop = with_dependences(scop)
-    check_schedule(scop, schedule, str(step), reassociate=reassociate)
+    check_schedule(scop, schedule, str(step), reassociate=reassociate, repair=repair)
     out = labelled(scop.with_schedule(schedule, step), lambda: find_violation(scop, schedule, False))
     return check_marks(out, step) if marks else out
 

@@ -25,9 +25,24 @@ from ..isl_ext import IN, SET, read_set, sets_of
 from ..poly.access import tensor_box
 from ..poly.convert import columns, from_aff, to_aff, to_multi_aff
 from ..poly.promotion import Promotion, check_promotion
-from .tree import Chain, Leaf, Member, Tree, chains, edit, find_chain, loops, read_tree, sequence, split_chain, statements_below, write_tree
+from .arguments import read_affine
+from .tree import (
+    Chain,
+    Leaf,
+    Member,
+    Tree,
+    edit,
+    find_chain,
+    loops,
+    members_above,
+    read_tree,
+    sequence,
+    split_chain,
+    statements_below,
+    write_tree,
+)
 
-Layout = Sequence[Affine]
+Layout = Sequence[Affine | str]
 TRANSPOSE_BLOCK = 16  # elements of the read direction that a transposing copy finishes at a time: one cache line of float32
 
 
@@ -172,7 +187,7 @@ def promote(
     if at is None:
         raise ScheduleError("promote: name the loop below which the buffer lives with at=…")
     chain = find_chain(scop, "promote", [at], of)
-    above = _members_above(scop, chain, chain.index(at) + 1)
+    above = members_above(scop, chain, chain.index(at) + 1)
     lanes_above = next((m.name for m in above if m.mark.startswith("vector")), None)
     if lanes_above is not None:
         raise ScheduleError(f"promote: the lanes of the vector loop {lanes_above} would share the buffer; promote first, then vectorize")
@@ -183,9 +198,9 @@ def promote(
         _check_access(scop, tensor, access, every, used)
     box = footprint_box(scop, tensor, used, above, access=access)
     source = scop.tensor(tensor)
-    buf = _fresh_tensor(scop, name or f"{tensor}_{scope}")
+    buf = fresh_tensor(scop, name or f"{tensor}_{scope}")
     position = [var(f"d{d}") for d in range(len(box.extent))]
-    physical = tuple(layout) if layout is not None else tuple(position)
+    physical = tuple(read_affine("promote", "the layout", x) for x in layout) if layout is not None else tuple(position)
     ranges: dict[str, Range] = {f"d{d}": (0, e - 1) for d, e in enumerate(box.extent)}
     shape = tuple(affine(_upper_bound(x, ranges) + 1) for x in physical)
     local = Tensor(buf, source.dtype, shape, "local", scope)
@@ -199,9 +214,9 @@ def promote(
     parts.append(below)
     if store is not None:
         parts.append(nest[store.name])
-    tree = _with_copies(scop, new, chain, chain.index(at) + 1, above, extra, sequence(parts))
+    tree = with_copies(scop, new, chain, chain.index(at) + 1, above, extra, sequence(parts))
     schedule = write_tree(tree, {s.name: s.domain for s in new.statements})
-    given = (("access", access), ("layout", tuple(map(str, layout)) if layout else None), ("lanes", lanes))
+    given = (("of", of), ("name", name), ("access", access), ("layout", tuple(map(str, layout)) if layout else None), ("lanes", lanes))
     kwargs = (("at", at), ("scope", scope), *(x for x in given if x[1]))
     step = Step("promote", (tensor,), kwargs)
     depths = {**scop.meta.get("buffers", {}), buf: len(above)}
@@ -230,21 +245,13 @@ def _upper_bound(x: Affine, ranges: dict[str, Range]) -> int:
     return hi
 
 
-def _fresh_tensor(scop: Scop, base: str) -> str:
+def fresh_tensor(scop: Scop, base: str) -> str:
+    """A tensor name that is not in use: base, base2, …"""
     used = {t.name for t in scop.tensors}
     name, k = base, 2
     while name in used:
         name, k = f"{base}{k}", k + 1
     return name
-
-
-def _members_above(scop: Scop, chain: Chain, count: int) -> list[Member]:
-    """All loops from the root down to and including the first `count` of a chain."""
-    out: list[Member] = []
-    for c in chains(read_tree(scop.schedule)):
-        if len(c.path) < len(chain.path) and chain.path[: len(c.path)] == c.path:
-            out += c.members
-    return [*out, *chain.members[:count]]
 
 
 def split_inside(scop: Scop, chain: Chain, count: int) -> tuple[list[Member], Tree]:
@@ -400,7 +407,7 @@ def _copy_nest(scop: Scop, s: Statement, n: int, box: Box, physical: Sequence[Af
     return loops([*strips, *points], Leaf((s.name,)))
 
 
-def _with_copies(
+def with_copies(
     old: Scop, new: Scop, chain: Chain, count: int, above: Sequence[Member], extra: Sequence[Statement], below: Tree
 ) -> Tree:
     """The old tree with the copies' dates added to the loops above, and `below` in place of what was below them."""

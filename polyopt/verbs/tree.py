@@ -265,6 +265,15 @@ def check_statements(scop: Scop, verb: str, names: Sequence[str]) -> None:
             raise ScheduleError(f"{verb}: there is no statement {n!r}; the statements are {', '.join(known)}")
 
 
+def members_above(scop: Scop, chain: Chain, count: int) -> list[Member]:
+    """All loops from the root down to and including the first `count` of a chain."""
+    out: list[Member] = []
+    for c in chains(read_tree(scop.schedule)):
+        if len(c.path) < len(chain.path) and chain.path[: len(c.path)] == c.path:
+            out += c.members
+    return [*out, *chain.members[:count]]
+
+
 def is_taken(scop: Scop, name: str, statements: Sequence[str]) -> bool:
     """Whether a loop around some of these statements has that name."""
     return any(name in c.names() for c in chains(read_tree(scop.schedule)) if set(statements) & set(c.statements))
