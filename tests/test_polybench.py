@@ -20,8 +20,7 @@ from benchmarks.polybench.__main__ import main
 from benchmarks.polybench.measure import deviation
 from benchmarks.polybench.naive import emit_naive
 from benchmarks.polybench.worker import peer
-from polyopt.errors import CompilerError
-from polyopt.errors import UserError
+from polyopt.errors import CompilerError, UserError
 from polyopt.poly.deps import compute_dependences
 from polyopt.runtime.compiler import find_compiler
 
