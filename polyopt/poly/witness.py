@@ -18,17 +18,23 @@ Instance = tuple[str, Point]
 
 
 def describe(scop: Scop, kind: str, bad: isl.Map, after: isl.UnionMap, step: str, repair: str | None) -> Violation:
-    """The violation that a small pair of `bad` shows; `after` gives the new dates."""
+    """The violation that a small pair of `bad` shows; `after` gives the new dates.
+
+    Updates of one reduction depend on each other whichever comes first: they are named in the order in which they now are.
+    """
     source, sink, params = small_pair(bad.intersect_params(scop.context))
-    before = scop.schedule.get_map()
-    a, b = (bad.get_tuple_name(IN), source), (bad.get_tuple_name(OUT), sink)
+    order = scop.schedule.get_map()
+    ends = [(bad.get_tuple_name(IN), source), (bad.get_tuple_name(OUT), sink)]
+    if kind == "reduction":
+        ends.sort(key=lambda x: date_of(order, *x, params))
+    a, b = ends
     return Violation(
         kind=kind,
         source=a,
         sink=b,
         params=params,
         cell=shared_cell(scop, kind, a, b, params),
-        before=(date_of(before, *a, params), date_of(before, *b, params)),
+        before=(date_of(order, *a, params), date_of(order, *b, params)),
         after=(date_of(after, *a, params), date_of(after, *b, params)),
         step=step,
         repair=repair,

@@ -26,7 +26,7 @@ from ..ir.tensor import Tensor
 from ..isl_ext import IN, OUT, SET, maps_of, sample_map
 from ..poly.access import access_map
 from ..poly.convert import columns, from_aff, to_multi_aff
-from ..poly.deps import PRIVATE_SCOPES, compute_dependences, compute_flow_through, compute_live_in
+from ..poly.deps import PRIVATE_SCOPES, compute_dependences, compute_flow_through
 from .arguments import check_count
 from .checked import with_dependences
 from .promote import date_of, footprint_box, fresh_tensor, make_member, with_copies
@@ -108,10 +108,9 @@ def _check_flow(old: Scop, new: Scop, tensor: str, at: str, step: Step) -> None:
         x, y = (f"{m.get_tuple_name(k)}({', '.join(map(str, p))})" for k, p in ((IN, found[0]), (OUT, found[1])))
         where = f" with {', '.join(f'{k}={v}' for k, v in found[2].items())}" if found[2] else ""
         raise ScheduleError(f"{step}: {y} reads what {x} wrote to {tensor}{where}, in another iteration of {at}; the copies would not hand it on")
-    started = maps_of(compute_live_in(old))
-    for m in started:
-        if m.get_tuple_name(OUT) == tensor and not m.is_empty():
-            raise ScheduleError(f"{step}: {m.get_tuple_name(IN)} may read {tensor} before it is written")
+    for st in old.statements:
+        if tensor in {a.tensor for a in st.reads()} and not isl.UnionSet.from_set(st.domain.intersect_params(old.context)).is_subset(before.range()):
+            raise ScheduleError(f"{step}: {st.name} may read {tensor} before it is written")
 
 
 def _dates(scop: Scop, member: Member, statements: Sequence[str], at: str) -> tuple[Affine, Affine]:
