@@ -16,6 +16,7 @@ import islpy as isl
 from ..ir.scop import Dependences, Scop, Statement
 from ..isl_ext import OUT, SET, OperationBudget, max_operations, param_space
 from .access import read_maps, reads, write_map
+from .digits import Frame, compute_frame
 
 # a buffer of these scopes belongs to one tile: its anti and output dependences are left out, and `legality` compares its flow
 PRIVATE_SCOPES = ("registers", "cache", "shared")
@@ -58,17 +59,93 @@ def private_cells(scop: Scop) -> isl.UnionSet:
     return out
 
 
-def _writes(scop: Scop) -> _Accesses:
-    must = update = may = isl.UnionMap.empty(param_space(scop.params))
-    for s in scop.statements:
-        w = write_map(scop, s).to_union_map()
-        if s.reduction is not None:
-            update = update.union(w)
-        elif s.write.is_affine:
-            must = must.union(w)
-        else:
-            may = may.union(w)
-    return _Accesses(must, update, may)
+@dataclass(frozen=True)
+class _View:
+    """What dataflow analysis looks at: a Scop in one of its orders, in the digits of that order where they can be had."""
+
+    scop: Scop
+    order: isl.Schedule
+    frame: Frame | None
+
+    def write(self, s: Statement) -> isl.Map:
+        """The element that a statement writes."""
+        return write_map(self.scop, s) if self.frame is None else self.frame.writes[s.name]
+
+    def loads(self, s: Statement) -> tuple[isl.Map, ...]:
+        """The elements that a statement's expression reads."""
+        return read_maps(self.scop, s) if self.frame is None else self.frame.reads[s.name]
+
+    def reads(self, own_cell: bool = True) -> isl.UnionMap:
+        """All reads. `own_cell`: also the cell that an update reads before it writes it."""
+        out = isl.UnionMap.empty(param_space(self.scop.params))
+        for s in self.scop.statements:
+            for m in (*self.loads(s), *((self.write(s),) if own_cell and s.reduction is not None else ())):
+                out = out.union(m.to_union_map())
+        return out
+
+    def writes(self) -> _Accesses:
+        """All writes."""
+        must = update = may = isl.UnionMap.empty(param_space(self.scop.params))
+        for s in self.scop.statements:
+            w = self.write(s).to_union_map()
+            if s.reduction is not None:
+                update = update.union(w)
+            elif s.write.is_affine:
+                must = must.union(w)
+            else:
+                may = may.union(w)
+        return _Accesses(must, update, may)
+
+    def outward(self, deps: isl.UnionMap) -> isl.UnionMap:
+        """Dependences between the instances as the Scop has them."""
+        return deps if self.frame is None else self.frame.outward(deps)
+
+    def flow(
+        self,
+        sink: isl.UnionMap,
+        must: isl.UnionMap | None = None,
+        may: isl.UnionMap | None = None,
+        kill: isl.UnionMap | None = None,
+    ) -> isl.UnionFlow:
+        """What each sink depends on: the last source before it."""
+        info = isl.UnionAccessInfo.from_sink(sink.intersect_params(self.scop.context))
+        if must is not None:
+            info = info.set_must_source(must)
+        if may is not None:
+            info = info.set_may_source(may)
+        if kill is not None:
+            info = info.set_kill(kill)
+        info = info.set_schedule(self.order) if self.frame is None else info.set_schedule_map(self.frame.order)
+        return info.compute_flow()
+
+    def flow_of(self, sink: isl.UnionMap, w: _Accesses) -> isl.UnionMap:
+        """The flow from writes to what reads them; updates and indirect writes hide nothing."""
+        return self.flow(sink, must=w.must, may=w.update.union(w.may)).get_may_dependence()
+
+    def anti_output(self, loads: isl.UnionMap, w: _Accesses) -> tuple[isl.UnionMap, isl.UnionMap]:
+        """The dependences of writes on reads and writes before them."""
+        anti = self.flow(w.all(), may=loads, kill=w.must).get_may_dependence()
+        # a dependence into an update is also a flow dependence, through the cell that the update reads
+        return anti, self.flow_of(w.must.union(w.may), w)
+
+    def split_reduction(self, deps: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
+        """Apart: what goes from an update through its own cell to an update of the same statement; the rest."""
+        own = isl.UnionMap.empty(param_space(self.scop.params))
+        for s in self.scop.statements:
+            if s.reduction is None:
+                continue
+            w = self.write(s).to_union_map()
+            pairs = w.apply_range(w.reverse())
+            # a load of the same tensor by the same statement makes true dependences, which are no matter of the update's order
+            for m in self.loads(s):
+                if m.get_tuple_name(OUT) == s.write.tensor:
+                    pairs = pairs.subtract(w.apply_range(m.to_union_map().reverse()))
+            own = own.union(pairs)
+        return deps.subtract(own), deps.intersect(own)
+
+
+def _view(scop: Scop, order: isl.Schedule | None = None) -> _View:
+    return _View(scop, scop.schedule if order is None else order, compute_frame(scop, order))
 
 
 def compute_dependences(scop: Scop) -> Scop:
@@ -82,72 +159,24 @@ def compute_dependences(scop: Scop) -> Scop:
 
 
 def _value_based(scop: Scop) -> Dependences:
-    w = _writes(scop)
-    flow, reduction = _split_reduction(scop, _flow_of(scop, reads(scop), w))
-    cells = private_cells(scop)
-    anti, output = _anti_output(scop, reads(scop, own_cell=False).subtract_range(cells), w.outside(cells))
-    return _clean(scop, flow, anti, output, reduction)
-
-
-def _anti_output(scop: Scop, loads: isl.UnionMap, w: _Accesses) -> tuple[isl.UnionMap, isl.UnionMap]:
-    anti = _flow(scop, sink=w.all(), may=loads, kill=w.must).get_may_dependence()
-    # a dependence into an update is also a flow dependence, through the cell that the update reads
-    return anti, _flow_of(scop, w.must.union(w.may), w)
-
-
-def _flow_of(scop: Scop, sink: isl.UnionMap, w: _Accesses, order: isl.Schedule | None = None) -> isl.UnionMap:
-    return _flow(scop, sink, must=w.must, may=w.update.union(w.may), order=order).get_may_dependence()
-
-
-def _flow(
-    scop: Scop,
-    sink: isl.UnionMap,
-    must: isl.UnionMap | None = None,
-    may: isl.UnionMap | None = None,
-    kill: isl.UnionMap | None = None,
-    order: isl.Schedule | None = None,
-) -> isl.UnionFlow:
-    info = isl.UnionAccessInfo.from_sink(sink.intersect_params(scop.context))
-    if must is not None:
-        info = info.set_must_source(must)
-    if may is not None:
-        info = info.set_may_source(may)
-    if kill is not None:
-        info = info.set_kill(kill)
-    return info.set_schedule(scop.schedule if order is None else order).compute_flow()
-
-
-def _split_reduction(scop: Scop, deps: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
-    """Apart: what goes from an update through its own cell to an update of the same statement; the rest."""
-    own = isl.UnionMap.empty(param_space(scop.params))
-    for s in scop.statements:
-        if s.reduction is None:
-            continue
-        w = write_map(scop, s).to_union_map()
-        pairs = w.apply_range(w.reverse())
-        # a load of the same tensor by the same statement makes true dependences, which are no matter of the update's order
-        through_loads = isl.UnionMap.empty(param_space(scop.params))
-        for m in _own_loads(scop, s):
-            through_loads = through_loads.union(w.apply_range(m.to_union_map().reverse()))
-        own = own.union(pairs.subtract(through_loads))
-    return deps.subtract(own), deps.intersect(own)
-
-
-def _own_loads(scop: Scop, s: Statement) -> list[isl.Map]:
-    return [m for m in read_maps(scop, s) if m.get_tuple_name(OUT) == s.write.tensor]
+    v = _view(scop)
+    w, cells = v.writes(), private_cells(scop)
+    flow, reduction = v.split_reduction(v.flow_of(v.reads(), w))
+    anti, output = v.anti_output(v.reads(own_cell=False).subtract_range(cells), w.outside(cells))
+    return _clean(scop, *map(v.outward, (flow, anti, output, reduction)))
 
 
 def _memory_based(scop: Scop) -> Dependences:
     order = scop.schedule.get_map()
     before = order.lex_lt_union_map(order)
-    w = _writes(scop)
-    cells = private_cells(scop)
+    v = _View(scop, scop.schedule, None)
+    w, cells = v.writes(), private_cells(scop)
     p = w.outside(cells)
 
     def pairs(a: isl.UnionMap, b: isl.UnionMap) -> isl.UnionMap:
         return a.apply_range(b.reverse()).intersect(before).intersect_params(scop.context)
 
-    flow, reduction = _split_reduction(scop, pairs(w.all(), reads(scop)))
+    flow, reduction = v.split_reduction(pairs(w.all(), reads(scop)))
     return _clean(scop, flow, pairs(reads(scop, own_cell=False).subtract_range(cells), p.all()), pairs(p.all(), p.must.union(p.may)), reduction)
 
 
@@ -160,15 +189,16 @@ def _clean(scop: Scop, *parts: isl.UnionMap) -> Dependences:
 def compute_private_flow(scop: Scop, order: isl.Schedule) -> isl.UnionMap:
     """The flow through private buffers in a given order, updates of one reduction among themselves left out."""
     cells = private_cells(scop)
-    flow = _flow_of(scop, reads(scop).intersect_range(cells), _writes(scop).within(cells), order)
-    return _split_reduction(scop, flow)[0]
+    v = _view(scop, order)
+    return v.outward(v.split_reduction(v.flow_of(v.reads().intersect_range(cells), v.writes().within(cells)))[0])
 
 
 def compute_flow_through(scop: Scop, tensor: str) -> isl.UnionMap:
     """The flow through one tensor, that among updates of a reduction included."""
     space = param_space(scop.params).add_unnamed_tuple_ui(len(scop.tensor(tensor).shape)).set_tuple_name(SET, tensor)
     cells = isl.UnionSet.from_set(isl.Set.universe(space))
-    return _flow_of(scop, reads(scop).intersect_range(cells), _writes(scop).within(cells))
+    v = _view(scop)
+    return v.outward(v.flow_of(v.reads().intersect_range(cells), v.writes().within(cells)))
 
 
 def compute_private_order(scop: Scop) -> tuple[isl.UnionMap, isl.UnionMap]:
@@ -177,18 +207,21 @@ def compute_private_order(scop: Scop) -> tuple[isl.UnionMap, isl.UnionMap]:
     An order that respects them too keeps the flow through these buffers; one that does not may still keep it.
     """
     cells = private_cells(scop)
-    return _anti_output(scop, reads(scop, own_cell=False).intersect_range(cells), _writes(scop).within(cells))
+    v = _view(scop)
+    anti, output = v.anti_output(v.reads(own_cell=False).intersect_range(cells), v.writes().within(cells))
+    return v.outward(anti), v.outward(output)
 
 
 def compute_live_in(scop: Scop) -> isl.UnionMap:
     """Reads whose value may come from outside the Scop: instances → elements."""
-    w = _writes(scop)
-    return _flow(scop, sink=reads(scop), must=w.must, may=w.update.union(w.may)).get_may_no_source()
+    v = _view(scop)
+    w = v.writes()
+    return v.outward(v.flow(v.reads(), must=w.must, may=w.update.union(w.may)).get_may_no_source())
 
 
 def compute_live_out(scop: Scop) -> isl.UnionMap:
     """Writes that no later write of the Scop surely overwrites: instances → elements."""
-    w = _writes(scop)
+    w = _View(scop, scop.schedule, None).writes()
     every = w.all().intersect_params(scop.context)
     order = scop.schedule.get_map()
     later = order.lex_lt_union_map(order)
