@@ -5,10 +5,10 @@ Takes a Scop, or a Python loop nest; gives `Schedule`s. Every verb is checked ag
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import islpy as isl
@@ -19,7 +19,7 @@ from polyopt.frontends.python_loops import ScopFunction
 from polyopt.runtime.kernel import CompiledKernel
 from polyopt.runtime.load import load_kernel
 
-from ..errors import ScheduleError, UserError
+from ..errors import OutputError, UserError
 from ..ir.expr import Access
 from ..ir.scop import Dependences, Scop, Step
 from ..ir.source import Source
@@ -31,7 +31,11 @@ from ..poly.certify import Certificate, certify
 from ..poly.deps import compute_dependences
 from ..target import cpu_target
 from ..verbs import VERBS
+from ..verbs.checked import with_dependences
 from ..verbs.recipe import apply_recipe
+from ..verbs.replay import check_arguments, history_from_json, history_to_json, replay
+
+__all__ = ["Schedule", "auto", "schedule", "with_dependences"]
 
 Reference = Callable[..., Any]
 
@@ -91,6 +95,42 @@ class Schedule:
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *VERBS})
+
+    # ---- its history elsewhere
+    def replay(self, other: Scop | ScopFunction | Schedule) -> Schedule:
+        """The verbs of this schedule applied to another nest, or to the same nest at another size, each checked anew.
+
+        Raises ScheduleError or IllegalSchedule with the step that does not fit.
+        """
+        start = schedule(other)
+        return replace(start, scop=replay(start.scop, self.history))
+
+    def to_json(self) -> str:
+        """The history as text."""
+        return history_to_json(self.scop.name, self.history)
+
+    @staticmethod
+    def from_json(text: str, nest: Scop | ScopFunction | Schedule) -> Schedule:
+        """The schedule of a nest under a history in text, as `to_json` gives it. Raises ScheduleError for text that is none."""
+        start = schedule(nest)
+        return replace(start, scop=replay(start.scop, history_from_json(text)))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the history to a file. Raises OutputError where that fails."""
+        try:
+            Path(path).write_text(self.to_json(), encoding="utf-8")
+        except OSError as e:
+            raise OutputError(f"the schedule cannot be written to {path}: {e.strerror}") from None
+        return Path(path)
+
+    @staticmethod
+    def load(path: str | Path, nest: Scop | ScopFunction | Schedule) -> Schedule:
+        """The schedule of a nest under the history in a file. Raises UserError for a file that cannot be read."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise UserError(f"the schedule {path} cannot be read: {getattr(e, 'strerror', None) or 'it is no text'}") from None
+        return Schedule.from_json(text, nest)
 
     # ---- looking at it
     def __str__(self) -> str:
@@ -156,18 +196,3 @@ def auto(nest: Scop | ScopFunction | Schedule, isa: str = "native", threads: int
     """The schedule that the recipes choose by the nest's structure."""
     s = schedule(nest)
     return replace(s, scop=apply_recipe(s.scop, cpu_target(isa, threads), Options(isa=isa, threads=threads, fp=fp)))
-
-
-def check_arguments(name: str, verb: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse a call that does not fit the verb's signature; the first parameter is the Scop, which the user does not write."""
-    signature = inspect.signature(verb)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as e:
-        rest = [p.replace(annotation=inspect.Parameter.empty) for p in list(signature.parameters.values())[1:]]
-        raise ScheduleError(f"{name}: {e}; write {name}{inspect.Signature(rest)}") from None
-
-
-def with_dependences(scop: Scop) -> Scop:
-    """The Scop with its dependences (computed once)."""
-    return scop if scop.dependences is not None else compute_dependences(scop)

@@ -106,9 +106,9 @@ def _width_of_runs(runs: isl.UnionMap) -> int | None:
     return max(int(v.to_python()) for v in far) + 1 if far and all(v.is_int() for v in far) else None
 
 
-def check_sizes(scop: Scop, verb: str, chain: Chain, sizes: Sequence[tuple[str, int]]) -> None:
+def check_sizes(scop: Scop, verb: str, chain: Chain, sizes: Sequence[tuple[str, int]], what: str = "tile size") -> None:
     """Refuse a block that is larger than the loop that it cuts."""
     for loop, size in sizes:
         extent = loop_extent(scop, chain, loop)
         if extent is not None and size > max(extent, 1):
-            raise ScheduleError(f"{verb}: the tile size of {loop} is {size}, but the loop runs over {extent} dates; give 1 to {max(extent, 1)}")
+            raise ScheduleError(f"{verb}: the {what} of {loop} is {size}, but the loop runs over {extent} dates; give 1 to {max(extent, 1)}")

@@ -2,8 +2,8 @@
 
     for t: for i: S(t, i)          diamond("t", "i", size=16)          for w: for ti: for t: for i: S(t, i)          (ti is parallel)
 
-With τ the step in time (P t + p for the p-th of P statements in the time loop) and i the first space loop, tiles are cut by the two hyperplanes
-u = a τ + i and v = b τ - i, of the least slopes a and b under which no dependence goes back in either: a tile is a diamond floor(u / size), floor(v / size).
+With τ the step in time (P t + p for the p-th of P statements in the time loop) and i the first space loop, tiles are cut by two hyperplanes,
+u = a τ + i and v = b τ - i, of the least slopes a and b under which no dependence goes back in either.
 Formally the outer loops are w = floor(u / size) + floor(v / size) and ti = floor(u / size); other space loops j are tiled by floor((c τ + j) / size).
 Concurrent start exists where both a and b do: each dependence that moves along i must move on in time. In-place stencils (Gauss-Seidel) have none.
 (Bandishti, Pananilath and Bondhugula 2012, Tiling stencil computations to maximize parallelism.)
@@ -155,7 +155,8 @@ def _coordinate(scop: Scop, name: str, loop: str, inside: Mapping[str, Mapping[s
             if (theirs - date).is_const:
                 return mine - (theirs - date)
     known = dict.fromkeys(x for m in inside.values() for x in m if x != time)
-    raise ScheduleError(f"diamond: the loop {loop} stands around some statements below {time} only, not around {name}; loops there are {', '.join(known)}")
+    there = ", ".join(known) or "none"
+    raise ScheduleError(f"diamond: the loop {loop} does not stand around {name}, which {time} runs; the loops there are {there}")
 
 
 # ---- slopes

@@ -13,10 +13,12 @@ from dataclasses import replace
 
 import islpy as isl
 
-from ..errors import ScheduleError
-from ..ir.scop import Scop, Step
+from ..errors import IllegalSchedule, ScheduleError
+from ..ir.scop import Scop, Step, Violation
 from ..poly.legality import check_parallel
+from .arguments import check_count, check_sizes
 from .checked import checked, with_dependences
+from .privatize import privatize
 from .tile import tile_member
 from .tree import band_node, find_chain, fresh_name, with_members
 
@@ -32,8 +34,7 @@ def mark_schedule(scop: Scop, verb: str, loop: str, mark: str, of: str | None = 
 
 def strip_schedule(scop: Scop, verb: str, loop: str, size: int, mark: str, of: str | None = None, name: str | None = None) -> isl.Schedule:
     """The schedule with a loop split in strips of `size`, the strip's own loop marked."""
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise ScheduleError(f"{verb}: the width for {loop} is {size!r}; it must be a whole number of at least 1")
+    check_count(verb, f"the width for {loop}", size)
     chain = find_chain(scop, verb, [loop], of)
     m = chain.member(loop)
     if m.mark:
@@ -61,15 +62,39 @@ def unroll(scop: Scop, loop: str, factor: int | None = None, *, of: str | None =
     step = Step("unroll", (loop,) if factor is None else (loop, factor), (("of", of),) if of else ())
     if factor is None:
         return checked(scop, mark_schedule(scop, "unroll", loop, "unroll", of), step)
+    check_count("unroll", f"the factor of {loop}", factor)
+    check_sizes(scop, "unroll", find_chain(scop, "unroll", [loop], of), [(loop, factor)], "factor")
     return checked(scop, strip_schedule(scop, "unroll", loop, factor, "unroll", of), step)
 
 
 def parallelize(scop: Scop, loop: str, *, of: str | None = None) -> Scop:
-    """Spread a loop's iterations over threads. Raises IllegalSchedule where it carries a dependence."""
+    """Spread a loop's iterations over threads. Raises IllegalSchedule where it carries a dependence: one through a temporary or a reduction goes
+    away once that is privatized."""
     step = Step("parallelize", (loop,), (("of", of),) if of else ())
     scop = with_dependences(scop)
-    check_parallel(scop, band_node(scop.schedule, find_chain(scop, "parallelize", [loop], of), loop), 0, str(step))
-    return scop.with_schedule(mark_schedule(scop, "parallelize", loop, "parallel", of), step)
+    chain = find_chain(scop, "parallelize", [loop], of)
+    schedule = mark_schedule(scop, "parallelize", loop, "parallel", of)
+    try:
+        check_parallel(scop, band_node(scop.schedule, chain, loop), 0, str(step))
+    except IllegalSchedule as e:
+        own = _privatized(scop, e.violation, loop, of)
+        if own is None:
+            raise
+        other = f"; or {e.violation.repair}" if e.violation.repair else ""
+        violation = replace(e.violation, repair=own + other)
+        raise IllegalSchedule(str(violation), violation) from None
+    return scop.with_schedule(schedule, step)
+
+
+def _privatized(scop: Scop, v: Violation, loop: str, of: str | None) -> str | None:
+    """The repair of a loop whose iterations meet only in a temporary, or in a reduction; None where values go from one to another."""
+    if v.cell is None or (v.kind != "reduction" and (v.kind not in ("anti", "output") or scop.tensor(v.cell[0]).role != "local")):
+        return None
+    try:
+        privatize(scop, v.cell[0], at=loop, of=of)
+    except ScheduleError:
+        return None
+    return f'privatize("{v.cell[0]}", at="{loop}") first'
 
 
 GPU_AXES = ("block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z")

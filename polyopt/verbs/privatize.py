@@ -166,7 +166,8 @@ def _partial_results(scop: Scop, tensor: str, chain: Chain, at: str, writers: Se
     )  # fmt: skip
     statements = (*(turned if x.name == s.name else x for x in scop.statements), start, ending)
     new = replace(scop, statements=statements, tensors=(*scop.tensors, buffer), dependences=None)
-    cells = [loops([make_member(new, x.name + "_" + it, {x.name: var(it)}) for it in x.iters[len(above) + 1 :]], Leaf((x.name,))) for x in (start, ending)]
+    inner = [[make_member(new, f"{x.name}_{it}", {x.name: var(it)}) for it in x.iters[len(above) + 1 :]] for x in (start, ending)]
+    cells = [loops(members, Leaf((x.name,))) for members, x in zip(inner, (start, ending), strict=True)]
     dated = replace(member, upa=member.upa.union_add(make_member(new, at, {start.name: var(q)}).upa))
     inside = loops(chain.members[place + 1 :], chain.below)
     below: Tree = sequence([Loop(dated, sequence([cells[0], inside])), Loop(make_member(new, f"{at}_combine", {ending.name: var(q)}), cells[1])])

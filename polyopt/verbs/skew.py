@@ -61,7 +61,7 @@ def _skew_by_map(scop: Scop, maps: Mapping[str, str | Affine], of: str | None) -
     matrix = [[rows.get(n, {n: 1}).get(m, 0) for m in names] for n in names]
     det = determinant(matrix)
     if det not in (1, -1):
-        raise ScheduleError(f"skew: the map has determinant {det}; it must be 1 or -1 (unimodular), so that each iteration has one date and no date is left out")
+        raise ScheduleError(f"skew: the map has determinant {det}; it must be 1 or -1 (unimodular): then it maps iterations to dates one to one")
     step = Step("skew", kwargs=(*((n, str(x)) for n, x in parsed.items()), *((("of", of),) if of else ())))
     return checked(scop, with_members(scop, chain, mapped_members(chain, rows, {n: x.const for n, x in parsed.items()})), step)
 

@@ -2,13 +2,14 @@
 
     for i: for j: S          tile(i=4, j=8)          for ti: for tj: for i in block ti: for j in block tj: S
 
-Formally ti = floor(i / 4). Legal iff every dependence stays lexicographically positive in (ti, tj, i, j). Several sizes of a loop are levels, outermost
-first: tile(i=(64, 8), j=(64, 16)) is tile(i=64, j=64) and then tile(i=8, j=16), checked once.
+Formally ti = floor(i / 4). Legal iff every dependence stays lexicographically positive in (ti, tj, i, j). Several sizes of a loop are levels,
+outermost first: tile(i=(64, 8), j=(64, 16)) is tile(i=64, j=64) and then tile(i=8, j=16), checked once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import islpy as isl
 
@@ -83,8 +84,9 @@ def split_levels(verb: str, sizes: Mapping[str, Size]) -> list[dict[str, int]]:
                 raise ScheduleError(f"{verb}: the tile sizes of {loop} are empty; give at least one")
             for x in size:
                 check_count(verb, f"the tile size of {loop}", x)
-            if any(a <= b for a, b in zip(size, size[1:])):
-                raise ScheduleError(f"{verb}: the tile sizes of {loop} are {', '.join(map(str, size))}; each level must be smaller than the one outside it")
+            if any(a <= b for a, b in pairwise(size)):
+                given = ", ".join(map(str, size))
+                raise ScheduleError(f"{verb}: the tile sizes of {loop} are {given}; each level must be smaller than the one outside it")
             several[loop] = size
         else:
             several[loop] = (check_count(verb, f"the tile size of {loop}", size),)

@@ -45,7 +45,7 @@ def unroll_jam_schedule(scop: Scop, loop: str, factor: int, into: str | None = N
     m = chain.member(loop)
     if m.mark:
         raise ScheduleError(f"unroll_jam: the loop {loop} is already marked {m.mark}; name a loop without a mark")
-    check_sizes(scop, "unroll_jam", chain, [(loop, factor)])
+    check_sizes(scop, "unroll_jam", chain, [(loop, factor)], "factor")
     at = chain.index(loop)
     inside = loops(chain.members[at + 1 :], chain.below)
     inner = loop_names(inside)

@@ -21,8 +21,8 @@ from .checked import checked, with_dependences
 from .tree import Chain, Member, band_node, chains, find_chain, is_taken, read_tree, with_members
 
 
-def wavefront_schedule(scop: Scop, loops: tuple[str, ...], name: str | None = None, of: str | None = None) -> tuple[isl.Schedule, str, Chain]:
-    """The schedule with the outermost of the loops replaced by the sum of all; the name of the new loop; the chain before."""
+def wavefront_schedule(scop: Scop, loops: tuple[str, ...], name: str | None = None, of: str | None = None) -> tuple[isl.Schedule, Chain]:
+    """The schedule with the outermost of the loops replaced by the sum of all, and the chain before."""
     if len(loops) < 2:
         raise ScheduleError("wavefront: name at least two loops, such as the tile loops ti and tj")
     chain = find_chain(scop, "wavefront", list(loops), of)
@@ -38,7 +38,7 @@ def wavefront_schedule(scop: Scop, loops: tuple[str, ...], name: str | None = No
         if n != chain.members[first].name:
             total = total.add(chain.member(n).upa)
     members = [Member(new, total) if q == first else m for q, m in enumerate(chain.members)]
-    return with_members(scop, chain, members), new, chain
+    return with_members(scop, chain, members), chain
 
 
 def wave_name(scop: Scop, chain: Chain) -> str:
@@ -55,7 +55,7 @@ def wavefront(scop: Scop, *loops: str, name: str | None = None, of: str | None =
     Raises ScheduleError for fewer than two loops, IllegalSchedule where the band is not permutable, with the skew that would make it so.
     """
     scop = with_dependences(scop)
-    schedule, new, chain = wavefront_schedule(scop, loops, name, of)
+    schedule, chain = wavefront_schedule(scop, loops, name, of)
     step = Step("wavefront", loops, (*((("name", name),) if name else ()), *((("of", of),) if of else ())))
     out = checked(scop, schedule, step, repair=_least_skew(scop, chain, loops))
     after = next(c for c in chains(read_tree(out.schedule)) if c.path == chain.path)
