@@ -20,17 +20,17 @@ from ..isl_ext import OUT, SET, param_space
 from .convert import columns, range_space, to_aff, to_multi_aff
 
 T = TypeVar("T")
-_memo: dict[tuple[int, str], tuple[weakref.ref[Statement], object]] = {}
+_memo: dict[tuple[int, str], tuple[weakref.ref[Statement | Scop], object]] = {}
 
 
-def remember(stmt: Statement, key: str, compute: Callable[[], T]) -> T:
-    """The value of `compute()` for this very statement object, computed once."""
-    slot = (id(stmt), key)
+def remember(owner: Statement | Scop, key: str, compute: Callable[[], T]) -> T:
+    """The value of `compute()` for this very statement or Scop object, computed once."""
+    slot = (id(owner), key)
     found = _memo.get(slot)
-    if found is not None and found[0]() is stmt:
+    if found is not None and found[0]() is owner:
         return found[1]  # type: ignore[return-value]
     value = compute()
-    _memo[slot] = (weakref.ref(stmt, lambda _: _memo.pop(slot, None)), value)
+    _memo[slot] = (weakref.ref(owner, lambda _: _memo.pop(slot, None)), value)
     return value
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from ..ir.scop import Dependences, Scop, Statement
+from ..ir.scop import Dependences, Scop
 from ..isl_ext import OUT, SET, OperationBudget, max_operations, param_space
-from .access import read_maps, reads, write_map
+from .access import remember
 from .digits import Frame, compute_frame
 
 # a buffer of these scopes belongs to one tile: its anti and output dependences are left out, and `legality` compares its flow
@@ -61,25 +61,16 @@ def private_cells(scop: Scop) -> isl.UnionSet:
 
 @dataclass(frozen=True)
 class _View:
-    """What dataflow analysis looks at: a Scop in one of its orders, in the digits of that order where they can be had."""
+    """What dataflow analysis looks at: a Scop in one of its orders, in the digits of that order."""
 
     scop: Scop
-    order: isl.Schedule
-    frame: Frame | None
-
-    def write(self, s: Statement) -> isl.Map:
-        """The element that a statement writes."""
-        return write_map(self.scop, s) if self.frame is None else self.frame.writes[s.name]
-
-    def loads(self, s: Statement) -> tuple[isl.Map, ...]:
-        """The elements that a statement's expression reads."""
-        return read_maps(self.scop, s) if self.frame is None else self.frame.reads[s.name]
+    frame: Frame
 
     def reads(self, own_cell: bool = True) -> isl.UnionMap:
         """All reads. `own_cell`: also the cell that an update reads before it writes it."""
         out = isl.UnionMap.empty(param_space(self.scop.params))
         for s in self.scop.statements:
-            for m in (*self.loads(s), *((self.write(s),) if own_cell and s.reduction is not None else ())):
+            for m in (*self.frame.reads[s.name], *((self.frame.writes[s.name],) if own_cell and s.reduction is not None else ())):
                 out = out.union(m.to_union_map())
         return out
 
@@ -87,7 +78,7 @@ class _View:
         """All writes."""
         must = update = may = isl.UnionMap.empty(param_space(self.scop.params))
         for s in self.scop.statements:
-            w = self.write(s).to_union_map()
+            w = self.frame.writes[s.name].to_union_map()
             if s.reduction is not None:
                 update = update.union(w)
             elif s.write.is_affine:
@@ -98,7 +89,7 @@ class _View:
 
     def outward(self, deps: isl.UnionMap) -> isl.UnionMap:
         """Dependences between the instances as the Scop has them."""
-        return deps if self.frame is None else self.frame.outward(deps)
+        return self.frame.outward(deps)
 
     def flow(
         self,
@@ -115,8 +106,7 @@ class _View:
             info = info.set_may_source(may)
         if kill is not None:
             info = info.set_kill(kill)
-        info = info.set_schedule(self.order) if self.frame is None else info.set_schedule_map(self.frame.order)
-        return info.compute_flow()
+        return info.set_schedule_map(self.frame.order).compute_flow()
 
     def flow_of(self, sink: isl.UnionMap, w: _Accesses) -> isl.UnionMap:
         """The flow from writes to what reads them; updates and indirect writes hide nothing."""
@@ -134,10 +124,10 @@ class _View:
         for s in self.scop.statements:
             if s.reduction is None:
                 continue
-            w = self.write(s).to_union_map()
+            w = self.frame.writes[s.name].to_union_map()
             pairs = w.apply_range(w.reverse())
             # a load of the same tensor by the same statement makes true dependences, which are no matter of the update's order
-            for m in self.loads(s):
+            for m in self.frame.reads[s.name]:
                 if m.get_tuple_name(OUT) == s.write.tensor:
                     pairs = pairs.subtract(w.apply_range(m.to_union_map().reverse()))
             own = own.union(pairs)
@@ -145,17 +135,20 @@ class _View:
 
 
 def _view(scop: Scop, order: isl.Schedule | None = None) -> _View:
-    return _View(scop, scop.schedule if order is None else order, compute_frame(scop, order))
+    return _View(scop, compute_frame(scop, order))
 
 
 def compute_dependences(scop: Scop) -> Scop:
     """The Scop with its dependences. Falls back to memory-based dependences, a superset, where isl's budget is spent."""
+    return replace(scop, dependences=remember(scop, "dependences", lambda: _dependences(scop)))
+
+
+def _dependences(scop: Scop) -> Dependences:
     try:
         with max_operations(BUDGET):
-            deps = _value_based(scop)
+            return _value_based(scop)
     except OperationBudget:
-        deps = replace(_memory_based(scop), exact=False)
-    return replace(scop, dependences=deps)
+        return replace(_memory_based(scop), exact=False)
 
 
 def _value_based(scop: Scop) -> Dependences:
@@ -167,17 +160,17 @@ def _value_based(scop: Scop) -> Dependences:
 
 
 def _memory_based(scop: Scop) -> Dependences:
-    order = scop.schedule.get_map()
-    before = order.lex_lt_union_map(order)
-    v = _View(scop, scop.schedule, None)
+    v = _view(scop)
+    before = v.frame.order.lex_lt_union_map(v.frame.order)
     w, cells = v.writes(), private_cells(scop)
     p = w.outside(cells)
 
     def pairs(a: isl.UnionMap, b: isl.UnionMap) -> isl.UnionMap:
         return a.apply_range(b.reverse()).intersect(before).intersect_params(scop.context)
 
-    flow, reduction = v.split_reduction(pairs(w.all(), reads(scop)))
-    return _clean(scop, flow, pairs(reads(scop, own_cell=False).subtract_range(cells), p.all()), pairs(p.all(), p.must.union(p.may)), reduction)
+    flow, reduction = v.split_reduction(pairs(w.all(), v.reads()))
+    anti = pairs(v.reads(own_cell=False).subtract_range(cells), p.all())
+    return _clean(scop, *map(v.outward, (flow, anti, pairs(p.all(), p.must.union(p.may)), reduction)))
 
 
 def _clean(scop: Scop, *parts: isl.UnionMap) -> Dependences:
@@ -221,8 +214,7 @@ def compute_live_in(scop: Scop) -> isl.UnionMap:
 
 def compute_live_out(scop: Scop) -> isl.UnionMap:
     """Writes that no later write of the Scop surely overwrites: instances → elements."""
-    w = _View(scop, scop.schedule, None).writes()
-    every = w.all().intersect_params(scop.context)
-    order = scop.schedule.get_map()
-    later = order.lex_lt_union_map(order)
-    return every.subtract(later.apply_range(w.must))
+    v = _view(scop)
+    w = v.writes()
+    later = v.frame.order.lex_lt_union_map(v.frame.order)
+    return v.outward(w.all().intersect_params(scop.context).subtract(later.apply_range(w.must)))

@@ -8,7 +8,6 @@ goes back by substitution. A floor of another kind stays as it is.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,7 +60,7 @@ def read_dates(schedule: isl.Schedule, statements: Iterable[Statement]) -> dict[
         kind = node_type(node)
         if kind == KIND.sequence:
             return sequence(node, names)
-        if kind == KIND.band and not band(node, names) or kind not in (KIND.band, KIND.domain, KIND.mark, KIND.leaf):
+        if (kind == KIND.band and not band(node, names)) or kind not in (KIND.band, KIND.domain, KIND.mark, KIND.leaf):
             return False
         return node.n_children() == 0 or visit(node.child(0), names)
 
@@ -110,9 +109,8 @@ def _common_factor(pairs: Sequence[tuple[Affine, Affine]]) -> int:
 # ---- coordinates
 @dataclass(frozen=True)
 class Digits:
-    """The coordinates of one statement: its iterators as expressions of the digits, the digits' ranges, the domain, and both ways between."""
+    """Coordinates of one statement: its iterators as expressions of the digits, the digits' ranges, the domain, and both ways between."""
 
-    statement: Statement
     values: Mapping[str, Affine]
     ranges: Mapping[str, Range]
     domain: isl.Set
@@ -132,25 +130,19 @@ class Digits:
         space = self.domain.get_space()
         return isl.Map.from_multi_aff(to_multi_aff(xs, space, tuple_name, columns(space))).intersect_domain(self.domain)
 
-    def access(self, a: Access, shape: Sequence[Affine]) -> isl.Map:
-        """The relation from the digits to the elements that an access of the statement may touch."""
+    def access(self, s: Statement, a: Access, shape: Sequence[Affine]) -> isl.Map:
+        """The relation from the digits to the elements that an access of the statement (or of one with these iterators) may touch."""
         if a.is_affine:
             return self.map(a.affine_indices(), a.tensor)
-        return access_map(self.statement, a, shape).preimage_domain_multi_aff(self.forward).intersect_domain(self.domain)
-
-    def inward(self, points: isl.Set) -> isl.Set:
-        """Some instances of the statement, in the digits."""
-        if points.plain_is_equal(self.statement.domain):
-            return self.domain
-        return points.preimage_multi_aff(self.forward).intersect(self.domain)
+        return access_map(s, a, shape).preimage_domain_multi_aff(self.forward).intersect_domain(self.domain)
 
 
-def statement_digits(s: Statement, context: isl.Set, used: Sequence[Affine]) -> Digits:
+def statement_digits(s: Statement, used: Sequence[Affine]) -> Digits:
     """The coordinates in which the floors of the expressions `used` go, as far as they divide one iterator."""
     divisors: dict[str, set[int]] = {}
     for x in used:
         _divisors(x, divisors)
-    known = remember(s, "ranges", lambda: _ranges(s, context))
+    known = remember(s, "ranges", lambda: _ranges(s))
     names: list[str] = []
     values: dict[str, Affine] = {}
     inverse: list[Affine] = []
@@ -177,14 +169,13 @@ def statement_digits(s: Statement, context: isl.Set, used: Sequence[Affine]) -> 
     if len(names) > len(s.iters):
         domain = domain.intersect(_box(space, ranges, names)).remove_redundancies()
     own = s.domain.get_space()
-    return Digits(s, values, ranges, domain, forward, to_multi_aff(inverse, own, s.name, columns(own, s.iters)))
+    return Digits(values, ranges, domain, forward, to_multi_aff(inverse, own, s.name, columns(own, s.iters)))
 
 
-def _ranges(s: Statement, context: isl.Set) -> dict[str, Range]:
-    domain = s.domain.intersect_params(context)
+def _ranges(s: Statement) -> dict[str, Range]:
     out: dict[str, Range] = {}
     for k, i in enumerate(s.iters):
-        lo, hi = domain.dim_min_val(k), domain.dim_max_val(k)
+        lo, hi = s.domain.dim_min_val(k), s.domain.dim_max_val(k)
         out[i] = (int(lo.to_python()) if lo.is_int() else None, int(hi.to_python()) if hi.is_int() else None)
     return out
 
@@ -225,64 +216,70 @@ def _longest_chain(divisors: set[int]) -> list[int]:
 # ---- a Scop in its digits
 @dataclass(frozen=True)
 class Frame:
-    """A Scop in the coordinates of one of its orders: the digits of each statement; dates and accesses over them."""
+    """A Scop in the coordinates of one of its orders: the digits of each statement; its order and accesses over them.
+
+    Where the order cannot be read off the tree, or a tensor is called like a statement, the digits are the iterators (`split` is False).
+    """
 
     params: tuple[str, ...]
+    split: bool
     digits: Mapping[str, Digits]
-    dates: Dates  # of the digits
     order: isl.UnionMap  # digits -> date
     writes: Mapping[str, isl.Map]  # by statement: digits -> the element written
     reads: Mapping[str, tuple[isl.Map, ...]]  # by statement: digits -> the elements of each load
 
+    def inward(self, deps: isl.UnionMap) -> isl.UnionMap:
+        """A relation between instances, in the digits."""
+        return self._change(deps, lambda d: d.forward) if self.split else deps
+
     def outward(self, deps: isl.UnionMap) -> isl.UnionMap:
         """A relation between instances (or from elements to instances, and back), in the statements' iterators."""
+        return self._change(deps, lambda d: d.inverse) if self.split else deps
+
+    def _change(self, deps: isl.UnionMap, way: Callable[[Digits], isl.MultiAff]) -> isl.UnionMap:
         out = isl.UnionMap.empty(param_space(self.params))
         for m in maps_of(deps):
             a, b = self.digits.get(m.get_tuple_name(IN)), self.digits.get(m.get_tuple_name(OUT))
             m = m.coalesce()
-            m = m if a is None else m.preimage_domain_multi_aff(a.inverse)
-            out = out.add_map(m if b is None else m.preimage_range_multi_aff(b.inverse))
+            m = m if a is None else m.preimage_domain_multi_aff(way(a))
+            out = out.add_map(m if b is None else m.preimage_range_multi_aff(way(b)))
         return out
 
 
-def compute_frame(scop: Scop, order: isl.Schedule | None = None) -> Frame | None:
-    """The frame of a Scop in an order (its own, where none is given); None where the order cannot be read off its tree.
-
-    Nor is there one where a tensor is called like a statement: relations could not be told apart.
-    """
+def compute_frame(scop: Scop, order: isl.Schedule | None = None) -> Frame:
+    """The frame of a Scop in an order (its own, where none is given)."""
     if order is None or order is scop.schedule:
-        return _kept(scop, lambda: _frame(scop, scop.schedule))
-    return _frame(scop, order)
+        return remember(scop, "frame", lambda: compute_frames((scop, scop.schedule))[0])
+    return compute_frames((scop, order))[0]
 
 
-def _frame(scop: Scop, order: isl.Schedule) -> Frame | None:
-    dates = read_dates(order, scop.statements)
-    if dates is None or {t.name for t in scop.tensors} & set(dates):
-        return None
-    digits = {}
-    for s in scop.statements:
-        used = [x for a in (s.write, *s.reads()) for x in a.indices if isinstance(x, Affine)]
-        digits[s.name] = statement_digits(s, scop.context, [*used, *dates[s.name]])
-    short = shorten({n: [digits[n].rewrite(x) for x in d] for n, d in dates.items()})
-    union = isl.UnionMap.empty(param_space(scop.params))
-    for n, d in short.items():
-        union = union.add_map(digits[n].map_of(d, None))
-    writes = {s.name: digits[s.name].access(s.write, scop.tensor(s.write.tensor).shape) for s in scop.statements}
-    reads = {
-        s.name: tuple(digits[s.name].access(a, scop.tensor(a.tensor).shape) for a in dict.fromkeys(s.reads())) for s in scop.statements
-    }
-    return Frame(scop.params, digits, short, union, writes, reads)
+def compute_frames(*scops: tuple[Scop, isl.Schedule]) -> list[Frame]:
+    """The frames of several Scops, each in an order, such that statements of one name have the same digits in all of them."""
+    dates = [read_dates(order, scop.statements) for scop, order in scops]
+    split = all(d is not None and not {t.name for t in scop.tensors} & set(d) for d, (scop, _) in zip(dates, scops))
+    used: dict[str, list[Affine]] = {}
+    statements: dict[str, Statement] = {}
+    for d, (scop, _) in zip(dates, scops):
+        for s in scop.statements:
+            statements[s.name] = s
+            if split and d is not None:
+                indices = [x for a in (s.write, *s.reads()) for x in a.indices if isinstance(x, Affine)]
+                used.setdefault(s.name, []).extend((*indices, *d[s.name]))
+    digits = {n: statement_digits(s, used.get(n, ())) for n, s in statements.items()}
+    return [_frame(scop, order, d if split else None, digits) for d, (scop, order) in zip(dates, scops)]
 
 
-_frames: dict[int, tuple[weakref.ref[Scop], Frame | None]] = {}
+def _frame(scop: Scop, order: isl.Schedule, dates: Dates | None, digits: Mapping[str, Digits]) -> Frame:
+    if dates is None:
+        union = order.get_map()
+    else:
+        union = isl.UnionMap.empty(param_space(scop.params))
+        for n, d in shorten({n: [digits[n].rewrite(x) for x in d] for n, d in dates.items()}).items():
+            union = union.add_map(digits[n].map_of(d, None))
 
+    def relation(s: Statement, a: Access) -> isl.Map:
+        return digits[s.name].access(s, a, scop.tensor(a.tensor).shape)
 
-def _kept(scop: Scop, compute: Callable[[], Frame | None]) -> Frame | None:
-    """The value of `compute()` for this very Scop, computed once."""
-    key = id(scop)
-    found = _frames.get(key)
-    if found is not None and found[0]() is scop:
-        return found[1]
-    value = compute()
-    _frames[key] = (weakref.ref(scop, lambda _: _frames.pop(key, None)), value)
-    return value
+    writes = {s.name: relation(s, s.write) for s in scop.statements}
+    reads = {s.name: tuple(relation(s, a) for a in dict.fromkeys(s.reads())) for s in scop.statements}
+    return Frame(scop.params, dates is not None, digits, union, writes, reads)
