@@ -16,6 +16,7 @@ from polyopt.ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode, Pr
 from polyopt.ir.tensor import Tensor
 from polyopt.target import Isa
 
+from .accumulators import hold_accumulators
 from .offsets import INT_MAX, product
 from .unroll import loop_range
 
@@ -62,7 +63,7 @@ def prepare(nest: LoopNest, isa: Isa, fp: str) -> tuple[LoopNest, Plan]:
     tensors = {t.name: t for t in nest.tensors}
     ranges = dict(nest.param_ranges)
     body = tuple(_settle(n, tensors, isa, fp, False) for n in nest.body)
-    nest = replace(nest, body=body)
+    nest = hold_accumulators(replace(nest, body=body))
     chunk: dict[int, int] = {}
     _chunks(nest.body, isa, ranges, chunk)
     declared = {d.tensor: vec for d, vec in _declares(nest.body, None)}

@@ -65,6 +65,12 @@ def find_violation(scop: Scop, new: isl.Schedule, reassociate: bool) -> tuple[st
     return None
 
 
+def find_reassociation(scop: Scop, new: isl.Schedule) -> tuple[str, isl.Map] | None:
+    """Some updates of one reduction that the new schedule runs in another order; None where all keep theirs."""
+    bad = find_unordered(dependences_of(scop).reduction, compute_dates(new.get_map()))
+    return None if bad is None else ("reduction", bad)
+
+
 def _overwritten(scop: Scop, new: isl.UnionMap, old_flow: isl.UnionMap, wrong: isl.UnionMap) -> tuple[str, isl.Map]:
     """Pairs in the wrong order, given flow through private buffers that the old order does not have.
 

@@ -16,7 +16,7 @@ from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from ..isl_ext import IN, OperationBudget, max_operations
 from ..poly.deps import BUDGET, compute_dependences
-from ..poly.legality import Repair, check_parallel, check_schedule, check_vectorizable, find_vector_violation, find_violation
+from ..poly.legality import Repair, check_parallel, check_schedule, check_vectorizable, find_reassociation, find_vector_violation
 from .tree import band_node, chains, read_tree
 
 
@@ -38,7 +38,7 @@ def checked(
     """
     scop = with_dependences(scop)
     check_schedule(scop, schedule, str(step), reassociate=reassociate, repair=repair)
-    out = labelled(scop.with_schedule(schedule, step), lambda: find_violation(scop, schedule, False))
+    out = labelled(scop.with_schedule(schedule, step), lambda: find_reassociation(scop, schedule))
     return check_marks(out, step) if marks else out
 
 

@@ -87,7 +87,7 @@ def diamond(scop: Scop, time: str, *space: str, size: int | Sequence[int], of: s
     step = Step("diamond", (time, *space), (("size", tuple(widths) if several else widths[0]), *((("of", of),) if of else ())))
     out = checked(scop, with_members(scop, chain, _members(scop, chain, time, space, grid, (up, down, *others), widths)), step)
     after = next(c for c in chains(read_tree(out.schedule)) if c.path == chain.path)
-    check_parallel(out, band_node(out.schedule, after, after.members[chain.index(time) + 1].name), 0, str(step))
+    check_parallel(scop, band_node(out.schedule, after, after.members[chain.index(time) + 1].name), 0, str(step))
     return out
 
 

@@ -62,7 +62,7 @@ def wavefront(scop: Scop, *loops: str, name: str | None = None, of: str | None =
     outer = min(loops, key=chain.index)
     for n in sorted(loops, key=chain.index):
         if n != outer:
-            check_parallel(out, band_node(out.schedule, after, n), 0, str(step), reassociate=False, repair=_least_skew(scop, chain, loops))
+            check_parallel(scop, band_node(out.schedule, after, n), 0, str(step), repair=_least_skew(scop, chain, loops))
     return out
 
 
