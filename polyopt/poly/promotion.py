@@ -16,9 +16,10 @@ import islpy as isl
 from ..errors import InternalError, ScheduleError
 from ..ir.expr import Access
 from ..ir.scop import Scop, Statement
-from ..isl_ext import IN, OUT, OperationBudget, Point, maps_of, max_operations, param_space, sample_map
-from .access import access_map, tensor_box
+from ..isl_ext import CTX, IN, OUT, OperationBudget, Point, maps_of, max_operations, param_space, sample_map
+from .access import tensor_box
 from .deps import BUDGET, compute_dependences
+from .digits import Frame, compute_frames
 from .legality import find_violation
 from .witness import small_pair
 
@@ -79,20 +80,20 @@ def find_difference(old: Scop, new: Scop, tensor: str, buffer: str) -> Differenc
     if broken is not None:
         source, sink, params = small_pair(broken[1].intersect_params(old.context))
         return Difference((broken[1].get_tuple_name(OUT), sink), (broken[1].get_tuple_name(IN), source), True, params)
-    before = _read_slots(old, old, tensor, ())
-    after = _read_slots(old, new, tensor, copies)
-    old_writes, new_writes = _writes(old, (tensor,)), _writes(new, (tensor, buffer))
-    own = _domain(old, copies)
+    sides = tuple(_Side(scop, f) for scop, f in zip((old, new), compute_frames((old, old.schedule), (new, new.schedule))))
+    before, after = (_read_slots(old, side, tensor, copies) for side in sides)
+    old_writes, new_writes = sides[0].writes((tensor,)), sides[1].writes((tensor, buffer))
+    own = _domain(sides[1], copies)
     carried: isl.UnionMap | None = None
     for sinks_before, sinks_after in zip(before, after, strict=True):
-        want = _values(old, old.schedule, sinks_before, old_writes, tensor)
-        got = _values(old, new.schedule, sinks_after, new_writes, tensor)
+        want = _values(sides[0], sinks_before, old_writes, tensor)
+        got = _values(sides[1], sinks_after, new_writes, tensor)
         carried = _carried(got, own) if carried is None else carried  # the first slot holds the copies' reads
         read = got.subtract_range(own)
         got = read.subtract_domain(own).union(carried.apply_range(read.intersect_domain(own)))
         for a, b, lost in ((want, got, True), (got, want, False)):
             if not a.is_subset(b):
-                return _describe(a.subtract(b), lost)
+                return _describe(sides[1].frame.outward(a.subtract(b)), lost)
     return None
 
 
@@ -114,21 +115,42 @@ def prove_promotions(scop: Scop) -> str:
 
 
 # ---- accesses
-def _read_slots(old: Scop, scop: Scop, tensor: str, copies: Sequence[Statement]) -> list[isl.UnionMap]:
-    """The reads of the tensor, at most one of each statement in each slot, as they are in `scop`: by way of the buffer in the new one.
+@dataclass(frozen=True)
+class _Side:
+    """The Scop before or after, in coordinates that both share."""
 
-    Slots are numbered by the old Scop's reads. The first one also holds the copies' reads and the final read of every element.
+    scop: Scop
+    frame: Frame
+
+    def relation(self, s: Statement, a: Access) -> isl.Map:
+        """The elements that an access of a statement may touch."""
+        return self.frame.digits[s.name].access(s, a, self.scop.tensor(a.tensor).shape)
+
+    def writes(self, tensors: Sequence[str]) -> tuple[isl.UnionMap, isl.UnionMap]:
+        """The writes to the tensors: those of a known element, and indirect ones."""
+        mine = [s for s in self.scop.statements if s.write.tensor in tensors]
+        must = [self.relation(s, s.write) for s in mine if s.write.is_affine]
+        may = [self.relation(s, s.write) for s in mine if not s.write.is_affine]
+        return _union(self.scop, must), _union(self.scop, may)
+
+
+def _read_slots(old: Scop, side: _Side, tensor: str, copies: Sequence[Statement]) -> list[isl.UnionMap]:
+    """The reads of the tensor, at most one of each statement in each slot, as they are on a side: by way of the buffer on the new one.
+
+    Slots are numbered by the old Scop's reads. The first one also holds the final read of every element and, on the new side, the copies' reads.
     """
+    scop = side.scop
     written = any(s.write.tensor == tensor for s in (*old.statements, *scop.statements))
-    slots: list[list[isl.Map]] = [[*([_final_reads(old, tensor)] if written else []), *(access_map(s, s.reads()[0]) for s in copies)]]
+    slots = [[_final_reads(old, tensor)] if written else []]
+    slots[0] += [side.relation(s, s.reads()[0]) for s in copies if scop is not old]
     inside = tensor_box(old.tensor(tensor), old.params)
     for s in old.statements:
         for k, (was, now) in enumerate(_reads_of(s, scop.statement(s.name), tensor)):
             # a guarded load may have a footprint that leaves the tensor, where nothing is read
-            real = access_map(s, was, old.tensor(tensor).shape).intersect_range(inside).domain()
+            real = side.frame.digits[s.name].access(s, was, old.tensor(tensor).shape).intersect_range(inside).domain()
             if k == len(slots):
                 slots.append([])
-            slots[k].append(access_map(scop.statement(s.name), now, scop.tensor(now.tensor).shape).intersect_domain(real))
+            slots[k].append(side.relation(scop.statement(s.name), now).intersect_domain(real))
     return [_union(old, maps).intersect_params(old.context) for maps in slots]
 
 
@@ -145,14 +167,6 @@ def _final_reads(scop: Scop, tensor: str) -> isl.Map:
     return cells.set_tuple_name(END).identity().set_tuple_name(OUT, tensor)
 
 
-def _writes(scop: Scop, tensors: Sequence[str]) -> tuple[isl.UnionMap, isl.UnionMap]:
-    """The writes to the tensors: those of a known element, and indirect ones."""
-    mine = [s for s in scop.statements if s.write.tensor in tensors]
-    must = [access_map(s, s.write) for s in mine if s.write.is_affine]
-    may = [access_map(s, s.write, scop.tensor(s.write.tensor).shape) for s in mine if not s.write.is_affine]
-    return _union(scop, must), _union(scop, may)
-
-
 def _union(scop: Scop, maps: Sequence[isl.Map]) -> isl.UnionMap:
     out = isl.UnionMap.empty(param_space(scop.params))
     for m in maps:
@@ -161,21 +175,33 @@ def _union(scop: Scop, maps: Sequence[isl.Map]) -> isl.UnionMap:
 
 
 # ---- values
-def _values(scop: Scop, schedule: isl.Schedule, sinks: isl.UnionMap, writes: tuple[isl.UnionMap, isl.UnionMap], tensor: str) -> isl.UnionMap:
+def _values(side: _Side, sinks: isl.UnionMap, writes: tuple[isl.UnionMap, isl.UnionMap], tensor: str) -> isl.UnionMap:
     """Whose value each read gets: writing instance → reader, and element (of its initial value) → reader."""
     if writes[0].is_empty() and writes[1].is_empty():
         return sinks.reverse()
-    cells = tensor_box(scop.tensor(tensor), scop.params).set_tuple_name(END)
-    last = isl.Schedule.from_domain(isl.UnionSet.from_set(cells.intersect_params(scop.context)))
     info = isl.UnionAccessInfo.from_sink(sinks).set_must_source(writes[0]).set_may_source(writes[1])
-    flow = info.set_schedule(schedule.sequence(last)).compute_flow()
+    flow = info.set_schedule_map(_order_to_end(side, tensor)).compute_flow()
     return flow.get_may_dependence().union(flow.get_may_no_source().reverse())
 
 
-def _domain(scop: Scop, copies: Sequence[Statement]) -> isl.UnionSet:
-    out = isl.UnionSet.empty(param_space(scop.params))
+def _order_to_end(side: _Side, tensor: str) -> isl.UnionMap:
+    """The dates of all instances, then those of the final reads."""
+    out = isl.UnionMap.empty(param_space(side.scop.params))
+    last = 1
+    for m in maps_of(side.frame.order):
+        out = out.add_map(m.insert_dims(OUT, 0, 1).fix_val(OUT, 0, isl.Val.zero(CTX)))
+        last = m.dim(OUT) + 1
+    cells = tensor_box(side.scop.tensor(tensor), side.scop.params).set_tuple_name(END)
+    date = isl.Map.from_domain(cells).add_dims(OUT, last)
+    for d in range(last):
+        date = date.fix_val(OUT, d, isl.Val.zero(CTX) if d else isl.Val.one(CTX))
+    return out.add_map(date)
+
+
+def _domain(side: _Side, copies: Sequence[Statement]) -> isl.UnionSet:
+    out = isl.UnionSet.empty(param_space(side.scop.params))
     for s in copies:
-        out = out.union(isl.UnionSet.from_set(isl.Set.universe(s.domain.get_space())))
+        out = out.union(isl.UnionSet.from_set(isl.Set.universe(side.frame.digits[s.name].domain.get_space())))
     return out
 
 
