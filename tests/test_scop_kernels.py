@@ -247,6 +247,6 @@ def test_roles() -> None:
 
 def test_reductions() -> None:
     assert [s.reduction for s in gemm.scop.statements] == ["*", "+"]
-    assert [s.reduction for s in lu.scop.statements] == [None, None, None]  # the operand reads what the statement writes
+    assert [s.reduction for s in lu.scop.statements] == ["+", None, "+"]  # the operands are other cells of the tensor
     assert [s.reduction for s in durbin.scop.statements if s.write.tensor == "total"] == [None, "+"]
     assert "+" in [s.reduction for s in correlation.scop.statements]

@@ -13,7 +13,7 @@ from ..ir.scop import Scop
 from ..isl_ext import OperationBudget
 from ..options import Options
 from ..target import Target
-from . import contraction, edges, parts, rows, time_tiles
+from . import contraction, edges, expand, parts, rows, time_tiles
 from .checked import with_dependences
 
 
@@ -21,6 +21,7 @@ def apply_recipe(scop: Scop, target: Target, options: Options | None = None) -> 
     """The scop, scheduled for the target."""
     scop = with_dependences(scop)
     strict = options is not None and options.fp == "strict"
+    scop = expand.expand_scalars(scop, parts.is_compute_bound)
     if not strict:
         scop = _split_triangles(scop, target)
     if strict or contraction.find_update(scop, target) is not None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..errors import IllegalSchedule
+from ..errors import IllegalSchedule, ScheduleError
 from ..ir.affine import var
 from ..ir.expr import Select, walk
 from ..ir.scop import Scop, Statement, Step
@@ -19,8 +19,25 @@ from ..poly.strides import iterators_of, stride
 from ..target import Target
 from .checked import checked, labelled, with_dependences
 from .promote import date_of, iterator_ranges, make_member
-from .tree import Leaf, Loop, Member, Seq, Tree, band_node, chains, loops, read_tree, rewrite_schedule, sequence, split_chain, statements_below
+from .tree import (
+    Leaf,
+    Loop,
+    Member,
+    Seq,
+    Tree,
+    band_node,
+    chains,
+    loops,
+    own_dates,
+    read_tree,
+    rewrite_schedule,
+    sequence,
+    split_chain,
+    statements_below,
+)
 
+FORMS = ("apart", "rows", "strips")  # how far a nest is changed: statements apart; whole rows innermost; strips of lanes in the given order
+MANY = 12  # nests that are not tried one by one
 JAM = 4  # iterations of a reduced loop that share a row
 ACCUMULATORS = 4  # vectors of partial results that hide the latency of one addition
 
@@ -30,25 +47,46 @@ def apply(scop: Scop, target: Target, reassociate: bool = True) -> Scop:
     scop = with_dependences(scop)
     tree = read_tree(scop.schedule)
     parts = list(tree.parts) if isinstance(tree, Seq) else [tree]
-    step = Step("rows", ())
-    out = scop
-    for move in (True, False):
-        for nests in (_fuse_rows(scop, parts), parts):
-            made = rewrite_schedule(scop, sequence([_with_vectors(scop, p, target, 0, move) for p in nests]))
-            try:
-                out = checked(scop, made, step, reassociate=reassociate, marks=False)
-            except IllegalSchedule:
-                if not move and nests is parts:
-                    raise
-                continue
-            out = drop_illegal_marks(out, reassociate)
-            return _parallel(out) if target.threads > 1 else out
+    out = None
+    for nests in (_fuse_rows(scop, parts), parts):
+        out = _best(scop, nests, target, reassociate)
+        if out is not None:
+            break
+    if out is None:
+        raise ScheduleError("rows: no order of the loops is proven legal")
+    out = drop_illegal_marks(out, reassociate)
+    return _parallel(out) if target.threads > 1 else out
+
+
+def _best(scop: Scop, nests: Sequence[Tree], target: Target, reassociate: bool) -> Scop | None:
+    """All nests in the first form of FORMS that is legal: all at once where that goes, else nest by nest. None where not even the last one is."""
+
+    def attempt(chosen: Sequence[Tree]) -> Scop | None:
+        try:
+            return checked(scop, rewrite_schedule(scop, sequence(chosen)), Step("rows", ()), reassociate=reassociate, marks=False)
+        except IllegalSchedule:
+            return None
+
+    made = [[_with_vectors(scop, p, target, form) for form in FORMS] for p in nests]
+    out = attempt([m[0] for m in made])
+    if out is not None or len(nests) > MANY:
+        return out or attempt([m[-1] for m in made])
+    now = [m[-1] for m in made]
+    out = attempt(now)
+    if out is None:
+        return None
+    for q, forms in enumerate(made):
+        for form in forms[:-1]:
+            better = attempt([*now[:q], form, *now[q + 1 :]])
+            if better is not None:
+                out, now[q] = better, form
+                break
     return out
 
 
 def schedule_part(scop: Scop, part: Tree, target: Target) -> Tree:
     """One nest of a larger tree, vectorised."""
-    return _with_vectors(scop, part, target, 0, False)
+    return _with_vectors(scop, part, target, "strips")
 
 
 # ---- shared rows
@@ -126,15 +164,17 @@ def _fused(run: Sequence[Tree], depth: int) -> Tree:
 
 
 # ---- vectors
-def _with_vectors(scop: Scop, tree: Tree, target: Target, above: int, move: bool) -> Tree:
-    """The tree with one loop of each innermost nest vectorised. `move`: that loop may become the innermost whole, else strip by strip."""
+def _with_vectors(scop: Scop, tree: Tree, target: Target, form: str) -> Tree:
+    """The tree with one loop of each innermost nest vectorised, in one of FORMS."""
     members, below = split_chain(tree)
     if target.isa.bytes == 0:
         return tree
     if isinstance(below, Seq):
         if members and all(isinstance(p, Leaf) for p in below.parts):
-            return _shared_vector(scop, members, below, target)
-        return loops(members, sequence([_with_vectors(scop, p, target, above + len(members), move) for p in below.parts]))
+            return _shared_vector(scop, members, below, target, form)
+        keep = _rows_outside(scop, members, below) if form == "apart" else len(members)
+        own = [loops([own_dates(m, scop, statements_below(p)) for m in members[keep:]], p) for p in below.parts]
+        return loops(members[:keep], sequence([_with_vectors(scop, p, target, form) for p in own]))
     assert isinstance(below, Leaf)
     if len(below.statements) != 1 or not members:
         return tree
@@ -146,7 +186,8 @@ def _with_vectors(scop: Scop, tree: Tree, target: Target, above: int, move: bool
     lanes = vector_lanes(scop, s, target)
     m, outer = members[at], [*members[:at], *members[at + 1 :]]
     reduced = it not in iterators_of(s.write, s)
-    if at == len(members) - 1 or (move and (reduced or _is_row(scop, s, it, target))):  # one long loop: a reduction in several accumulators
+    if at == len(members) - 1 or (form != "strips" and (reduced or _is_row(scop, s, it, target))):
+        # one long loop, a reduction in several accumulators
         long = replace(m, mark=f"vector:{lanes * ACCUMULATORS if reduced else lanes}")
         if at == len(members) - 1 or reduced:
             return loops([*outer, long], below)
@@ -154,6 +195,16 @@ def _with_vectors(scop: Scop, tree: Tree, target: Target, above: int, move: bool
     lo, hi = iterator_ranges(s)[it]
     strip = [make_member(scop, f"t{m.name}", {s.name: (var(it) - (lo or 0)) // lanes})] if hi is None or lo is None or hi - lo + 1 > lanes else []
     return loops([*members[:at], *strip, *members[at + 1 :], replace(m, mark=f"vector:{lanes}")], below)
+
+
+def _rows_outside(scop: Scop, members: Sequence[Member], below: Seq) -> int:
+    """How many loops above several nests stay common to them: those outside every loop that walks along some nest's rows."""
+    keep = len(members)
+    for name in statements_below(below):
+        s = scop.statement(name)
+        it = vector_iterator(scop, s, s.iters)
+        keep = next((q for q, m in enumerate(members[:keep]) if it is not None and date_of(m, s) == var(it)), keep)
+    return keep
 
 
 def _is_row(scop: Scop, s: Statement, it: str, target: Target) -> bool:
@@ -175,20 +226,24 @@ def _jammed(scop: Scop, s: Statement, outer: Sequence[Member], long: Member) -> 
     return [*outer[:-1], blocks, long, replace(reduced, mark="unroll")]
 
 
-def _shared_vector(scop: Scop, members: Sequence[Member], below: Seq, target: Target) -> Tree:
-    """A loop that holds several statements, as a vector loop, where that suits each of them."""
-    plain = loops(members, below)
+def _shared_vector(scop: Scop, members: Sequence[Member], below: Seq, target: Target, form: str) -> Tree:
+    """Loops that hold several statements, with one of them a vector loop, where that one suits each statement."""
     names = statements_below(below)
     lanes = min(vector_lanes(scop, scop.statement(n), target) for n in names)
-    reduced = False
-    for n in names:
-        s = scop.statement(n)
-        date = date_of(members[-1], s)
-        it = next(iter(date.names()), "")
-        if date != var(it) or vector_iterator(scop, s, [it]) is None:
-            return plain
-        reduced = reduced or it not in iterators_of(s.write, s)
-    return loops([*members[:-1], replace(members[-1], mark=f"vector:{lanes * ACCUMULATORS if reduced else lanes}")], below)
+    for q in [len(members) - 1, *(range(len(members) - 1) if form != "strips" else ())]:
+        m, reduced = members[q], False
+        for n in names:
+            s = scop.statement(n)
+            it = next(iter(date_of(m, s).names()), "")
+            inner = q == len(members) - 1
+            suits = vector_iterator(scop, s, [it] if inner else s.iters) == it and (inner or _is_row(scop, s, it, target))
+            if date_of(m, s) != var(it) or not suits:
+                break
+            reduced = reduced or it not in iterators_of(s.write, s)
+        else:
+            width = lanes * ACCUMULATORS if reduced else lanes
+            return loops([*members[:q], *members[q + 1 :], replace(m, mark=f"vector:{width}")], below)
+    return loops(members, below)
 
 
 def vector_lanes(scop: Scop, s: Statement, target: Target) -> int:
