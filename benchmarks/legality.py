@@ -1,9 +1,9 @@
 """Random schedules judged by the legality check and by execution: `python -m benchmarks.legality [--schedules 2000] [--seed 0] [--json]`.
 
-Takes kernels of PolyBench and of deep learning at tiny sizes; gives random verbs, illegal ones among them. What an order may be is decided by a trace
-of the program (every pair of instances that touch a common element), not by isl: each illegal schedule must be refused, with two instances of
-which the trace shows that they clash; no legal one may be refused; a sample of the legal ones is executed and compared. Also times each check (processor time).
-Runs until half of `--schedules` are illegal and half are legal. Exit 2 where the check and the trace differ.
+Takes kernels of PolyBench and of deep learning at tiny sizes; gives random verbs, illegal ones among them. What an order may be is decided by a
+trace of the program (every pair of instances that touch a common element), not by isl: each illegal schedule must be refused, with two instances
+of which the trace shows that they clash; no legal one may be refused; a sample of the legal ones is executed and compared. Also times each check
+(processor time). Runs until half of `--schedules` are illegal and half are legal. Exit 2 where the check and the trace differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -127,12 +127,14 @@ class Result:
     verbs: Counter[str] = field(default_factory=Counter)
 
 
-def programs() -> list[Program]:
-    """The kernels."""
+def programs(names: Sequence[str] | None = None) -> list[Program]:
+    """The kernels (or those named)."""
     out = []
     known = polybench.KERNELS
     nests = [(n, known[n].nest) for n in POLYBENCH] + [(f.__name__, f) for f in (softmax, conv, chain, scan)]
     for name, nest in nests:
+        if names is not None and name not in names:
+            continue
         scop = compute_dependences(nest.scop)
         params = tiny(scop)
         deps = brute_force(scop, params)
@@ -323,10 +325,10 @@ def execute(p: Program, new: Scop, text: str, result: Result) -> None:
     result.executed += 1
 
 
-def run(schedules: int, seed: int, names: list[str] | None = None) -> Result:
+def run(schedules: int, seed: int, names: Sequence[str] | None = None) -> Result:
     """Judge random schedules until half of the number are legal and half illegal."""
     rng, result = random.Random(seed), Result()
-    every = [p for p in programs() if names is None or p.name in names]
+    every = programs(names)
     seen: set[str] = set()
     half = schedules // 2
     while result.legal < half or result.illegal < half:
@@ -352,9 +354,10 @@ def percentile(values: list[float], q: float) -> float:
 
 def report(result: Result) -> dict[str, Any]:
     """The figures."""
+    both = result.seconds + result.refused_seconds
     return {
         "illegal": result.illegal, "legal": result.legal, "executed": result.executed, "wrong": result.wrong,
-        "check_ms": {"median": percentile(result.seconds + result.refused_seconds, 50), "p95": percentile(result.seconds + result.refused_seconds, 95)},
+        "check_ms": {"median": percentile(both, 50), "p95": percentile(both, 95)},
         "accepted_ms": {"median": percentile(result.seconds, 50), "p95": percentile(result.seconds, 95)},
         "refused_ms": {"median": percentile(result.refused_seconds, 50), "p95": percentile(result.refused_seconds, 95)},
         "verbs": dict(sorted(result.verbs.items())),

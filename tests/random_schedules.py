@@ -15,14 +15,14 @@ from polyopt.errors import IllegalSchedule, ScheduleError
 from polyopt.ir.scop import Dependences, Scop
 from polyopt.poly import deps
 from polyopt.verbs import VERBS, checked
-from polyopt.verbs.tree import Chain, chains, read_tree
+from polyopt.verbs.tree import Chain, Seq, chains, read_tree, statements_below
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]  # verb, arguments
 
 
 TRIED = (
     "tile", "strip_mine", "interchange", "skew", "reverse", "shift", "fuse", "distribute", "vectorize", "unroll", "parallelize",
-    "promote", "prefetch",
+    "promote", "prefetch", "unroll_jam", "wavefront", "diamond", "privatize", "software_pipeline",
 )  # fmt: skip
 
 
@@ -120,6 +120,9 @@ def verb_calls(draw: Any, scop: Scop) -> Call | None:
         return verb, (loop, pick(1, 2, 3, 5)), of
     if verb == "interchange":
         return verb, tuple(draw(st.permutations(loops))[: pick(2, 3)]), of
+    if verb == "skew" and len(loops) > 1 and pick(True, False):
+        a, b = draw(st.permutations(loops))[:2]
+        return verb, (), {a: f"{pick(1, -1)}*{a} + {pick(1, -1, 2)}*{b} + {pick(0, 3)}", **of}
     if verb == "skew":
         return verb, (loop,), {"by": pick(*loops), "factor": pick(1, 1, -1, 2), **of}
     if verb == "shift":
@@ -138,4 +141,26 @@ def verb_calls(draw: Any, scop: Scop) -> Call | None:
         if verb == "prefetch":
             return verb, (tensor,), {"at": loop, "distance": pick(1, 2), **of}
         return verb, (tensor,), {"at": loop, "scope": pick("registers", "cache"), "lanes": pick(0, 0, 4), **of}
+    if verb == "unroll_jam":
+        return verb, (loop, pick(2, 3)), of
+    if verb == "wavefront":
+        return verb, tuple(draw(st.permutations(loops))[:2]), of
+    if verb == "diamond":
+        inner = [n for c in here if c.path[: len(chain.path)] == chain.path for n in c.names() if n != loop]
+        return (verb, (loop, pick(*inner)), {"size": pick(2, 3, 4), **of}) if inner else (verb, (loop,), {"size": 3, **of})
+    if verb == "privatize":
+        written = [scop.statement(n).write.tensor for n in statements]
+        return verb, (pick(*written),), {"at": loop, **of, **pick({}, {}, {"copies": 2})}
+    if verb == "software_pipeline":
+        return verb, (loops[-1],), {**of, **stages_of(draw, chain)}
     return verb, (loop,), of  # reverse, parallelize
+
+
+def stages_of(draw: Any, chain: Chain) -> dict[str, Any]:
+    """The parts below a chain cut in two stages, in either order; nothing where there is one part."""
+    if not isinstance(chain.below, Seq):
+        return {}
+    parts = [statements_below(p) for p in chain.below.parts]
+    cut = draw(st.integers(1, len(parts) - 1))
+    two = (tuple(n for p in parts[:cut] for n in p), tuple(n for p in parts[cut:] for n in p))
+    return {"stages": draw(st.sampled_from((two, two, two[::-1])))}
