@@ -37,7 +37,7 @@ def max_operations(n: int) -> Iterator[None]:
     CTX.set_max_operations(n)
     try:
         yield
-    except isl.Error as e:
+    except (isl.Error, TypeError) as e:  # the wrappers choke on the nothing that isl gives once the budget is spent
         if _spent(e):
             raise OperationBudget(f"isl needed more than {n} operations") from None
         raise
@@ -47,7 +47,7 @@ def max_operations(n: int) -> Iterator[None]:
         CTX.reset_operations()
 
 
-def _spent(e: isl.Error) -> bool:
+def _spent(e: Exception) -> bool:
     """Whether the budget is spent (isl may report a follow-up error, so ask it for one more operation)."""
     if "maximal number of operations" in str(e):
         return True

@@ -20,12 +20,16 @@ from ..errors import InternalError
 from ..ir.loops import Loop, LoopNest
 from ..ir.scop import Scop
 from ..isl_ext import IN, OUT, OperationBudget, maps_of, max_operations, sample_map, sample_set
-from .deps import PRIVATE_SCOPES, compute_dependences
+from .agree import follows_schedule
+from .deps import compute_dependences, is_private
+from .digits import compute_frame
 from .legality import kinds, private_kinds
 from .lifetimes import life_of, prove_lives
 from .nest import Leaf, compute_leaves
+from .order import compute_dates, find_unordered
 from .promotion import prove_promotions
 from .prove_accesses import NotProven, prove_accesses, prove_bounds
+from .separate import iterations_apart
 
 BUDGET = 10_000_000  # isl operations for each claim
 
@@ -63,14 +67,13 @@ def certify(scop: Scop, nest: LoopNest, *, budget: int = BUDGET) -> Certificate:
 
     Dependences that the Scop does not carry are those of its own schedule.
     """
-    if scop.dependences is None:
-        scop = compute_dependences(scop)
     leaves = compute_leaves(nest, scop)
-    dependent = cache(lambda: dependent_pairs(scop, leaves))
+    full = cache(lambda: scop if scop.dependences is not None else compute_dependences(scop))
+    dependent = cache(lambda: dependent_pairs(full(), leaves))
     claims: tuple[tuple[str, Callable[[], str]], ...] = (
         ("instances", lambda: prove_instances(scop, leaves)),
-        ("order", lambda: prove_order(scop, dependent)),
-        ("parallel", lambda: prove_parallel(scop, leaves, dependent)),
+        ("order", lambda: prove_order(scop, leaves, full, dependent)),
+        ("parallel", lambda: prove_parallel(scop, leaves, full, dependent)),
         ("accesses", lambda: prove_accesses(scop, leaves)),
         ("bounds", lambda: prove_bounds(scop, nest, leaves)),
         ("lives", lambda: prove_lives(scop, leaves)),
@@ -180,14 +183,30 @@ def _refuse(scop: Scop, kind: str, bad: isl.Map, a: Leaf, b: Leaf, what: str) ->
     raise InternalError(text)
 
 
-def prove_order(scop: Scop, dependent: Callable[[], list[Pair]]) -> str:
-    """All dependences are respected by the nest's sequential order (those among updates of a reduction where the label says so)."""
-    for kind, pairs, a, b in dependent():
-        bad = find_unordered_pair(pairs, a, b)
-        if bad is not None:
-            _refuse(scop, kind, bad, a, b, "the order")
+def prove_order(scop: Scop, leaves: list[Leaf], full: Callable[[], Scop], dependent: Callable[[], list[Pair]]) -> str:
+    """All dependences are respected by the nest's sequential order (those among updates of a reduction where the label says so).
+
+    They are where the nest runs in the order of the schedule and that order respects them. Else each pair of leaves is looked at.
+    """
+    if not (follows_schedule(scop, leaves) and _is_respected(scop)):
+        for kind, pairs, a, b in dependent():
+            bad = find_unordered_pair(pairs, a, b)
+            if bad is not None:
+                _refuse(full(), kind, bad, a, b, "the order")
     respected = "all dependences" if scop.label == "bit-identical" else "all dependences but those among updates of a reduction"
     return f"{respected} go forward in time"
+
+
+def _is_respected(scop: Scop) -> bool:
+    """Whether the schedule respects the dependences that the Scop carries; if it carries none, they are the schedule's own.
+
+    So are those through private buffers, always.
+    """
+    if scop.dependences is None:
+        return True
+    frame = compute_frame(scop)
+    dates = compute_dates(frame.order)
+    return all(find_unordered(frame.inward(deps), dates) is None for _, deps in kinds(scop, reassociate=scop.label != "bit-identical"))
 
 
 # ---- parallel and vector loops
@@ -195,12 +214,36 @@ def _is_parallel(loop: Loop) -> bool:
     return loop.mark == "parallel" or loop.mark.startswith("bind:block")
 
 
-def prove_parallel(scop: Scop, leaves: list[Leaf], dependent: Callable[[], list[Pair]]) -> str:
-    """Parallel loops carry no dependence; vector loops none that the order of vector execution breaks."""
+def prove_parallel(scop: Scop, leaves: list[Leaf], full: Callable[[], Scop], dependent: Callable[[], list[Pair]]) -> str:
+    """Parallel loops carry no dependence; vector loops none that the order of vector execution breaks.
+
+    They do not where each iteration touches elements of its own. Else each pair of leaves is looked at.
+    """
     marked = {id(loop): loop for x in leaves for loop in x.loops if _is_parallel(loop) or loop.mark == "vector"}
     if not marked:
         return "there is no parallel or vector loop"
-    for kind, pairs, a, b in dependent():
+    if not all(_are_apart(scop, leaves, loop) for loop in marked.values()):
+        _check_iterations(full(), dependent())
+    for x in leaves:
+        _check_private(scop, x)
+    count = sum(_is_parallel(loop) for loop in marked.values())
+    return f"{count} parallel and {len(marked) - count} vector loops carry no dependence"
+
+
+def _are_apart(scop: Scop, leaves: list[Leaf], loop: Loop) -> bool:
+    """Whether the iterations of a parallel or vector loop touch elements of their own (each parallel one has private buffers of its own)."""
+    inside = [x for x in leaves if any(y is loop for y in x.loops)]
+    places = {x.positions[: d + 1] for x in inside for d, y in enumerate(x.loops) if y is loop}
+    if len(places) > 1:
+        return False
+    depth = len(places.pop()) - 1
+    if _is_parallel(loop):
+        return iterations_apart(inside, depth, ignore={t.name for t in scop.tensors if is_private(t)})
+    return iterations_apart(inside, depth, reassociate=scop.label != "bit-identical")
+
+
+def _check_iterations(scop: Scop, dependent: list[Pair]) -> None:
+    for kind, pairs, a, b in dependent:
         active = pairs
         for d, loop in enumerate(a.loops):
             if d >= len(b.loops) or a.positions[d] != b.positions[d]:
@@ -215,10 +258,6 @@ def prove_parallel(scop: Scop, leaves: list[Leaf], dependent: Callable[[], list[
             if bad is not None:
                 _refuse(scop, kind, bad, a, b, f"the {loop.mark} loop {loop.var}")
             active = active.equate(IN, d, OUT, d)
-    for x in leaves:
-        _check_private(scop, x)
-    count = sum(_is_parallel(loop) for loop in marked.values())
-    return f"{count} parallel and {len(marked) - count} vector loops carry no dependence"
 
 
 def _carried(active: isl.Map, d: int) -> isl.Map | None:
@@ -231,7 +270,7 @@ def _carried(active: isl.Map, d: int) -> isl.Map | None:
 def _check_private(scop: Scop, x: Leaf) -> None:
     """A buffer of a tile that a parallel loop writes must begin its life inside that loop."""
     name = x.instance.write.tensor
-    if not any(t.name == name and t.role == "local" and t.scope in PRIVATE_SCOPES for t in scop.tensors):
+    if not any(t.name == name and is_private(t) for t in scop.tensors):
         return
     life = life_of(x, name)
     for d, loop in enumerate(x.loops):

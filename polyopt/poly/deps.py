@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from ..ir.scop import Dependences, Scop
+from ..ir.tensor import Tensor
 from ..isl_ext import OUT, SET, OperationBudget, max_operations, param_space
 from .access import remember
 from .digits import Frame, compute_frame
@@ -44,16 +45,21 @@ class _Accesses:
         return _Accesses(*(u.subtract_range(cells) for u in (self.must, self.update, self.may)))
 
 
+def is_private(t: Tensor) -> bool:
+    """Whether a tensor is a local buffer that is private to the tile that fills it."""
+    return t.scope in PRIVATE_SCOPES and t.role == "local"
+
+
 def has_private(scop: Scop) -> bool:
     """Whether some local buffer is private to the tile that fills it."""
-    return any(t.scope in PRIVATE_SCOPES and t.role == "local" for t in scop.tensors)
+    return any(map(is_private, scop.tensors))
 
 
 def private_cells(scop: Scop) -> isl.UnionSet:
     """The elements of the buffers that are private to a tile."""
     out = isl.UnionSet.empty(param_space(scop.params))
     for t in scop.tensors:
-        if t.scope in PRIVATE_SCOPES and t.role == "local":
+        if is_private(t):
             space = param_space(scop.params).add_unnamed_tuple_ui(len(t.shape)).set_tuple_name(SET, t.name)
             out = out.union(isl.UnionSet.from_set(isl.Set.universe(space)))
     return out

@@ -8,7 +8,7 @@ goes back by substitution. A floor of another kind stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
@@ -230,19 +230,25 @@ class Frame:
 
     def inward(self, deps: isl.UnionMap) -> isl.UnionMap:
         """A relation between instances, in the digits."""
-        return self._change(deps, lambda d: d.forward) if self.split else deps
+        if not self.split:
+            return deps
+        out = isl.UnionMap.empty(param_space(self.params))
+        for m in maps_of(deps):
+            a, b = self.digits[m.get_tuple_name(IN)], self.digits[m.get_tuple_name(OUT)]
+            m = m.preimage_domain_multi_aff(a.forward).preimage_range_multi_aff(b.forward)
+            out = out.add_map(m.intersect_domain(a.domain).intersect_range(b.domain))
+        return out
 
     def outward(self, deps: isl.UnionMap) -> isl.UnionMap:
         """A relation between instances (or from elements to instances, and back), in the statements' iterators."""
-        return self._change(deps, lambda d: d.inverse) if self.split else deps
-
-    def _change(self, deps: isl.UnionMap, way: Callable[[Digits], isl.MultiAff]) -> isl.UnionMap:
+        if not self.split:
+            return deps
         out = isl.UnionMap.empty(param_space(self.params))
         for m in maps_of(deps):
             a, b = self.digits.get(m.get_tuple_name(IN)), self.digits.get(m.get_tuple_name(OUT))
             m = m.coalesce()
-            m = m if a is None else m.preimage_domain_multi_aff(way(a))
-            out = out.add_map(m if b is None else m.preimage_range_multi_aff(way(b)))
+            m = m if a is None else m.preimage_domain_multi_aff(a.inverse)
+            out = out.add_map(m if b is None else m.preimage_range_multi_aff(b.inverse))
         return out
 
 

@@ -8,15 +8,16 @@ from the outside in, so two executions are never at the same date.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from ..errors import InternalError
+from ..ir.affine import Range
 from ..ir.expr import Binary, Expr, Load, Select, Unary
 from ..ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode
 from ..ir.scop import Scop
-from ..isl_ext import CTX, SET, param_space
+from ..isl_ext import CTX, PARAM, SET, param_space
 from .convert import Columns, columns, condition_set, to_aff, to_multi_aff
 
 
@@ -29,6 +30,8 @@ class Leaf:
     positions: tuple[int, ...]
     domain: isl.Set
     declared: tuple[Mapping[str, tuple[int, ...]], ...]  # by body, outside in: the buffers declared in it before the leaf, and where
+    branches: Mapping[tuple[int, ...], bool]  # the guards around: where they stand, and whether they hold
+    ranges: Mapping[str, Range]  # bounds of parameters and loop variables that follow from the loops' own bounds
 
     @property
     def cols(self) -> Columns:
@@ -52,36 +55,64 @@ def loop_columns(domain: isl.Set, loops: tuple[Loop, ...]) -> Columns:
 def compute_leaves(nest: LoopNest, scop: Scop) -> list[Leaf]:
     """The instances of a nest in textual order; those that never run are left out."""
     space = isl.Space.set_from_params(param_space(scop.params))
-    start = isl.Set.universe(space).intersect_params(scop.context)
-    return [x for x in _leaves(nest.body, (), (), start, ()) if not x.domain.is_empty()]
+    start = _Place((), (), isl.Set.universe(space).intersect_params(scop.context), (), {}, param_ranges(scop))
+    return [x for x in _leaves(nest.body, start) if not x.domain.is_empty()]
 
 
-def _leaves(
-    nodes: tuple[LoopNode, ...],
-    loops: tuple[Loop, ...],
-    positions: tuple[int, ...],
-    domain: isl.Set,
-    declared: tuple[Mapping[str, tuple[int, ...]], ...],
-) -> Iterator[Leaf]:
+def param_ranges(scop: Scop) -> dict[str, Range]:
+    """The bounds of each parameter in the context."""
+    out: dict[str, Range] = {}
+    points = isl.Set.from_params(scop.context)
+    for i in range(scop.context.dim(PARAM)):
+        axis = points.move_dims(SET, 0, PARAM, i, 1)
+        low, high = axis.dim_min_val(0), axis.dim_max_val(0)
+        out[str(scop.context.get_dim_name(PARAM, i))] = (
+            int(low.to_python()) if low.is_int() else None,
+            int(high.to_python()) if high.is_int() else None,
+        )
+    return out
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a walk knows at the start of a body."""
+
+    loops: tuple[Loop, ...]
+    positions: tuple[int, ...]
+    domain: isl.Set
+    declared: tuple[Mapping[str, tuple[int, ...]], ...]
+    branches: Mapping[tuple[int, ...], bool]
+    ranges: Mapping[str, Range]
+
+
+def _leaves(nodes: tuple[LoopNode, ...], place: _Place) -> Iterator[Leaf]:
     counter = [0]
 
-    def visit(nodes: tuple[LoopNode, ...], domain: isl.Set, here: Mapping[str, tuple[int, ...]]) -> Iterator[Leaf]:
+    def visit(nodes: tuple[LoopNode, ...], p: _Place, here: Mapping[str, tuple[int, ...]]) -> Iterator[Leaf]:
         for n in nodes:
             counter[0] += 1
-            at = (*positions, counter[0])
+            at = (*p.positions, counter[0])
             if isinstance(n, Declare):
                 here = {**here, n.tensor: at}
             elif isinstance(n, Instance):
-                yield Leaf(n, loops, at, domain, (*declared, here))
+                yield Leaf(n, p.loops, at, p.domain, (*p.declared, here), p.branches, p.ranges)
             elif isinstance(n, Loop):
-                yield from _leaves(n.body, (*loops, n), at, enter(n, loops, domain), (*declared, here))
+                ranges = {**p.ranges, n.var: _range(n, p.ranges)}
+                domain = enter(n, p.loops, p.domain)
+                yield from _leaves(n.body, _Place((*p.loops, n), at, domain, (*p.declared, here), p.branches, ranges))
             elif isinstance(n, If):
-                yes = guard_set(n.cond, loops, domain)
-                yield from visit(n.body, domain.intersect(yes), here)
+                yes = guard_set(n.cond, p.loops, p.domain)
+                yield from visit(n.body, replace(p, domain=p.domain.intersect(yes), branches={**p.branches, at: True}), here)
                 if n.orelse:
-                    yield from visit(n.orelse, domain.subtract(yes), here)
+                    yield from visit(n.orelse, replace(p, domain=p.domain.subtract(yes), branches={**p.branches, at: False}), here)
 
-    yield from visit(nodes, domain, {})
+    yield from visit(nodes, place, {})
+
+
+def _range(loop: Loop, ranges: Mapping[str, Range]) -> Range:
+    lows = [v for v in (b.bounds(ranges)[0] for b in loop.lower) if v is not None]
+    highs = [v for v in (b.bounds(ranges)[1] for b in loop.upper) if v is not None]
+    return (max(lows) if lows else None, min(highs) - 1 if highs else None)
 
 
 def guard_set(cond: Expr, loops: tuple[Loop, ...], domain: isl.Set) -> isl.Set:

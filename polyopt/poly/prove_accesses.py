@@ -6,16 +6,14 @@ bounds where it is evaluated. Raises `InternalError` with a witness where that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import islpy as isl
 
 from ..errors import InternalError
-from ..ir.affine import Affine, Range, affine
+from ..ir.affine import Affine, affine
 from ..ir.expr import Access, Expr, IndexValue, Load, rewrite, substitute, substitute_access, walk
 from ..ir.loops import LoopNest
 from ..ir.scop import Scop
-from ..isl_ext import PARAM, SET, sample_set
+from ..isl_ext import sample_set
 from .convert import to_aff
 from .lifetimes import find_moves, move
 from .nest import Leaf, guarded_loads
@@ -70,20 +68,19 @@ def _match(x: Leaf, access: Access, own: Access, word: str) -> None:
 
 def _equal(x: Leaf, p: Affine, q: Affine) -> bool:
     """Whether two indices are the same wherever the leaf runs."""
-    if p == q:
+    difference = p - q
+    if difference.simplify(x.ranges) == 0:
         return True
     space = x.domain.get_space()
     zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
-    return bool(x.domain.intersect(to_aff(p - q, space, x.cols).ne_set(zero)).is_empty())
+    return bool(x.domain.intersect(to_aff(difference, space, x.cols).ne_set(zero)).is_empty())
 
 
 # ---- bounds
 def prove_bounds(scop: Scop, nest: LoopNest, leaves: list[Leaf]) -> str:
     """Every access that is evaluated is inside its tensor, for all parameters of the context."""
-    params = _param_ranges(scop)
     count, undecided = 0, ""
     for x in leaves:
-        ranges = _loop_ranges(x, params)
         todo: list[tuple[Access, isl.Set, bool]] = [(x.instance.write, x.domain, True)]
         todo += [(load.access, at, sure) for load, at, sure in guarded_loads(x.instance.expr, x.domain, x.cols)]
         done: set[tuple[Access, int]] = set()
@@ -96,7 +93,7 @@ def prove_bounds(scop: Scop, nest: LoopNest, leaves: list[Leaf]) -> str:
                 if not isinstance(index, Affine):
                     undecided = f"an index of {access.tensor} in {x.instance.statement} is read at run time"
                     continue
-                outside = _outside(x, index, size, at, ranges)
+                outside = _outside(x, index, size, at)
                 if outside is None:
                     count += 1
                 elif not sure:
@@ -109,8 +106,8 @@ def prove_bounds(scop: Scop, nest: LoopNest, leaves: list[Leaf]) -> str:
     return f"{count} indices are in bounds"
 
 
-def _outside(x: Leaf, index: Affine, size: Affine, at: isl.Set, ranges: Mapping[str, Range]) -> isl.Set | None:
-    low, high = index.bounds(ranges)[0], (index - size).bounds(ranges)[1]
+def _outside(x: Leaf, index: Affine, size: Affine, at: isl.Set) -> isl.Set | None:
+    low, high = index.bounds(x.ranges)[0], (index - size).bounds(x.ranges)[1]
     if low is not None and low >= 0 and high is not None and high < 0:
         return None
     space = x.domain.get_space()
@@ -118,25 +115,3 @@ def _outside(x: Leaf, index: Affine, size: Affine, at: isl.Set, ranges: Mapping[
     i = to_aff(index, space, x.cols)
     outside = at.intersect(i.lt_set(zero).union(i.ge_set(to_aff(size, space, x.cols))))
     return None if outside.is_empty() else outside
-
-
-def _param_ranges(scop: Scop) -> dict[str, Range]:
-    out: dict[str, Range] = {}
-    points = isl.Set.from_params(scop.context)
-    for i in range(scop.context.dim(PARAM)):
-        axis = points.move_dims(SET, 0, PARAM, i, 1)
-        low, high = axis.dim_min_val(0), axis.dim_max_val(0)
-        out[str(scop.context.get_dim_name(PARAM, i))] = (
-            int(low.to_python()) if low.is_int() else None,
-            int(high.to_python()) if high.is_int() else None,
-        )
-    return out
-
-
-def _loop_ranges(x: Leaf, params: Mapping[str, Range]) -> dict[str, Range]:
-    ranges = dict(params)
-    for loop in x.loops:
-        lows = [v for v in (b.bounds(ranges)[0] for b in loop.lower) if v is not None]
-        highs = [v for v in (b.bounds(ranges)[1] for b in loop.upper) if v is not None]
-        ranges[loop.var] = (max(lows) if lows else None, min(highs) - 1 if highs else None)
-    return ranges
