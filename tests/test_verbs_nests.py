@@ -195,6 +195,8 @@ def test_wavefront_of_tiles_is_parallel_inside() -> None:
     check(po.schedule(seidel).skew("i", by="t", factor=1).wavefront("t", "i").parallelize("i"), seidel)
     with pytest.raises(ScheduleError, match="at least two loops"):
         po.schedule(seidel).wavefront("t")
+    with pytest.raises(ScheduleError, match="the dates of i determine those of ti"):
+        s.wavefront("ti", "i")
     with pytest.raises(ScheduleError, match="name is 'i'"):
         po.schedule(seidel).skew("i", by="t").wavefront("t", "i", name="i")
 

@@ -100,6 +100,17 @@ def _width(dates: isl.UnionSet) -> int | None:
     return max(int(v.to_python()) for v in high) - min(int(v.to_python()) for v in low) + 1
 
 
+def is_determined(scop: Scop, chain: Chain, loop: str, by: str) -> bool:
+    """Whether a loop has one date only for each date of another, and more than one in all: a loop over blocks of that other loop."""
+    domain = scop.domain().intersect_params(scop.context)
+    a, b = (isl.UnionMap.from_union_pw_aff(chain.member(n).upa).intersect_domain(domain) for n in (loop, by))
+    try:
+        with max_operations(BUDGET):
+            return _width(a.range()) != 1 and _width_of_runs(b.reverse().apply_range(a)) == 1
+    except OperationBudget:
+        return False
+
+
 def _width_of_runs(runs: isl.UnionMap) -> int | None:
     """The most dates, from first to last, that belong to one date of another loop."""
     far = [m.reverse().apply_range(n).deltas().dim_max_val(0) for m in maps_of(runs) for n in maps_of(runs)]

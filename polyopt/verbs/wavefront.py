@@ -17,6 +17,7 @@ from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from ..poly.legality import check_parallel
 from ..poly.repair import least_skews, shared_loops
+from .arguments import is_determined
 from .checked import checked, with_dependences
 from .tree import Chain, Member, band_node, chains, find_chain, is_taken, read_tree, with_members
 
@@ -29,6 +30,9 @@ def wavefront_schedule(scop: Scop, loops: tuple[str, ...], name: str | None = No
     marked = next((m for m in chain.members if m.name in loops and m.mark), None)
     if marked is not None:
         raise ScheduleError(f"wavefront: the loop {marked.name} is already marked {marked.mark}; make the wavefront first")
+    block = next(((a, b) for a in loops for b in loops if a != b and is_determined(scop, chain, a, b)), None)
+    if block is not None:
+        raise ScheduleError(f"wavefront: the dates of {block[1]} determine those of {block[0]}; name loops that move apart, such as a band's tile loops")
     new = name if name is not None else wave_name(scop, chain)
     if not isinstance(new, str) or not new.isidentifier() or (is_taken(scop, new, chain.statements)):
         raise ScheduleError(f"wavefront: name is {new!r}; it must be an identifier that no loop around {', '.join(chain.statements)} has")
