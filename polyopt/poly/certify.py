@@ -22,11 +22,9 @@ from ..ir.scop import Scop
 from ..isl_ext import IN, OUT, OperationBudget, maps_of, max_operations, sample_map, sample_set
 from .agree import follows_schedule
 from .deps import compute_dependences, is_private
-from .digits import compute_frame
-from .legality import kinds, private_kinds
+from .legality import is_respected, kinds, private_kinds
 from .lifetimes import life_of, prove_lives
 from .nest import Leaf, compute_leaves
-from .order import compute_dates, find_unordered
 from .promotion import prove_promotions
 from .prove_accesses import NotProven, prove_accesses, prove_bounds
 from .separate import iterations_apart
@@ -186,27 +184,16 @@ def _refuse(scop: Scop, kind: str, bad: isl.Map, a: Leaf, b: Leaf, what: str) ->
 def prove_order(scop: Scop, leaves: list[Leaf], full: Callable[[], Scop], dependent: Callable[[], list[Pair]]) -> str:
     """All dependences are respected by the nest's sequential order (those among updates of a reduction where the label says so).
 
-    They are where the nest runs in the order of the schedule and that order respects them. Else each pair of leaves is looked at.
+    They are where the nest runs in the order of the schedule and that order respects them; those that the Scop does not carry, and those
+    through private buffers, are that order's own. Else each pair of leaves is looked at.
     """
-    if not (follows_schedule(scop, leaves) and _is_respected(scop)):
+    if not (follows_schedule(scop, leaves) and (scop.dependences is None or is_respected(scop))):
         for kind, pairs, a, b in dependent():
             bad = find_unordered_pair(pairs, a, b)
             if bad is not None:
                 _refuse(full(), kind, bad, a, b, "the order")
     respected = "all dependences" if scop.label == "bit-identical" else "all dependences but those among updates of a reduction"
     return f"{respected} go forward in time"
-
-
-def _is_respected(scop: Scop) -> bool:
-    """Whether the schedule respects the dependences that the Scop carries; if it carries none, they are the schedule's own.
-
-    So are those through private buffers, always.
-    """
-    if scop.dependences is None:
-        return True
-    frame = compute_frame(scop)
-    dates = compute_dates(frame.order)
-    return all(find_unordered(frame.inward(deps), dates) is None for _, deps in kinds(scop, reassociate=scop.label != "bit-identical"))
 
 
 # ---- parallel and vector loops

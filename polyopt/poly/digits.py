@@ -142,13 +142,18 @@ def statement_digits(s: Statement, used: Sequence[Affine]) -> Digits:
     divisors: dict[str, set[int]] = {}
     for x in used:
         _divisors(x, divisors)
+    chains = {i: [1, *_longest_chain(divisors.get(i, set()))] for i in s.iters}
+    return remember(s, f"digits {chains}", lambda: _digits(s, chains))
+
+
+def _digits(s: Statement, chains: Mapping[str, Sequence[int]]) -> Digits:
     known = remember(s, "ranges", lambda: _ranges(s))
     names: list[str] = []
     values: dict[str, Affine] = {}
     inverse: list[Affine] = []
     ranges: dict[str, Range] = {}
     for i in s.iters:
-        dens = [1, *_longest_chain(divisors.get(i, set()))]
+        dens = chains[i]
         digits = [i] if len(dens) == 1 else [f"{i}_{d}" for d in dens]
         values[i] = affine(0)
         for k in reversed(range(len(dens))):
@@ -263,16 +268,21 @@ def compute_frames(*scops: tuple[Scop, isl.Schedule]) -> list[Frame]:
     """The frames of several Scops, each in an order, such that statements of one name have the same digits in all of them."""
     dates = [read_dates(order, scop.statements) for scop, order in scops]
     split = all(d is not None and not {t.name for t in scop.tensors} & set(d) for d, (scop, _) in zip(dates, scops))
+    digits = compute_digits(*((scop, d if split else None) for d, (scop, _) in zip(dates, scops)))
+    return [_frame(scop, order, d if split else None, digits) for d, (scop, order) in zip(dates, scops)]
+
+
+def compute_digits(*scops: tuple[Scop, Dates | None]) -> dict[str, Digits]:
+    """By statement, coordinates in which the floors of its accesses and dates go, in all of the Scops; its iterators, where no dates are given."""
     used: dict[str, list[Affine]] = {}
     statements: dict[str, Statement] = {}
-    for d, (scop, _) in zip(dates, scops):
+    for scop, dates in scops:
         for s in scop.statements:
             statements[s.name] = s
-            if split and d is not None:
+            if dates is not None:
                 indices = [x for a in (s.write, *s.reads()) for x in a.indices if isinstance(x, Affine)]
-                used.setdefault(s.name, []).extend((*indices, *d[s.name]))
-    digits = {n: statement_digits(s, used.get(n, ())) for n, s in statements.items()}
-    return [_frame(scop, order, d if split else None, digits) for d, (scop, order) in zip(dates, scops)]
+                used.setdefault(s.name, []).extend((*indices, *dates[s.name]))
+    return {n: statement_digits(s, used.get(n, ())) for n, s in statements.items()}
 
 
 def _frame(scop: Scop, order: isl.Schedule, dates: Dates | None, digits: Mapping[str, Digits]) -> Frame:

@@ -17,6 +17,7 @@ from ..errors import IllegalSchedule, InternalError, ScheduleError
 from ..ir.scop import Dependences, Scop, Violation
 from ..isl_ext import IN, OperationBudget, maps_of, max_operations, node_type, read_set
 from .deps import BUDGET, compute_private_flow, compute_private_order, has_private
+from .digits import compute_frame
 from .order import compute_dates, find_unordered
 from .repair import member_name, suggest_loops, suggest_skew
 from .witness import describe
@@ -46,6 +47,13 @@ def private_kinds(scop: Scop) -> Iterator[tuple[str, isl.UnionMap]]:
         for kind, deps in zip(("private anti", "private output"), compute_private_order(scop)):
             if not deps.is_empty():
                 yield kind, deps
+
+
+def is_respected(scop: Scop) -> bool:
+    """Whether the Scop's own schedule respects the dependences that it carries (those that its label leaves free apart)."""
+    frame = compute_frame(scop)
+    dates = compute_dates(frame.order)
+    return all(find_unordered(frame.inward(deps), dates) is None for _, deps in kinds(scop, scop.label != "bit-identical"))
 
 
 def find_violation(scop: Scop, new: isl.Schedule, reassociate: bool) -> tuple[str, isl.Map] | None:

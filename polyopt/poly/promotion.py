@@ -20,7 +20,8 @@ from ..isl_ext import CTX, IN, OUT, OperationBudget, Point, maps_of, max_operati
 from .access import tensor_box
 from .deps import BUDGET, compute_dependences
 from .digits import Frame, compute_frames
-from .legality import find_violation
+from .legality import find_violation, is_respected
+from .segments import hands_on_values
 from .witness import small_pair
 
 END = "end"  # the virtual statement that reads each element of the tensor when all is done
@@ -71,6 +72,8 @@ def find_difference(old: Scop, new: Scop, tensor: str, buffer: str) -> Differenc
 
     Also a dependence of the old Scop, through whatever tensor, that the new order breaks.
     """
+    if hands_on_values(old, new, tensor, buffer) and (old.dependences is None or is_respected(old)):
+        return None
     known = {s.name for s in old.statements}
     copies = [s for s in new.statements if s.name not in known]
     old = old if old.dependences is not None else compute_dependences(old)
