@@ -32,7 +32,7 @@ def wavefront_schedule(scop: Scop, loops: tuple[str, ...], name: str | None = No
         raise ScheduleError(f"wavefront: the loop {marked.name} is already marked {marked.mark}; make the wavefront first")
     block = next(((a, b) for a in loops for b in loops if a != b and is_determined(scop, chain, a, b)), None)
     if block is not None:
-        raise ScheduleError(f"wavefront: the dates of {block[1]} determine those of {block[0]}; name loops that move apart, such as a band's tile loops")
+        raise ScheduleError(f"wavefront: the dates of {block[1]} determine those of {block[0]}; name loops that move apart, such as tile loops")
     new = name if name is not None else wave_name(scop, chain)
     if not isinstance(new, str) or not new.isidentifier() or (is_taken(scop, new, chain.statements)):
         raise ScheduleError(f"wavefront: name is {new!r}; it must be an identifier that no loop around {', '.join(chain.statements)} has")
