@@ -1,4 +1,4 @@
-"""Does a LoopNest run its instances in the order of the Scop's schedule? Answered on affine expressions, without isl.
+"""Does a LoopNest run its instances in the order of the Scop's schedule? Answered on affine expressions, almost without isl.
 
 Takes the leaves of a nest (`poly/nest.py`) and the Scop; writes each leaf's schedule dates in its loop variables and goes through dates and
 loops together, from the outside in: a loop that all leaves below it have as their next date keeps the order, one whose iterations touch
@@ -18,7 +18,7 @@ from ..ir.loops import Loop
 from ..ir.scop import Scop
 from .digits import read_dates
 from .lifetimes import life_of
-from .nest import Leaf
+from .nest import Leaf, is_equal
 from .separate import accesses_of, iterations_apart
 
 MOST_BOUNDS = 16  # combinations of loop bounds that are tried to tell two parts apart
@@ -59,7 +59,7 @@ def _in_order(rows: Sequence[_Row], d: int, k: int) -> bool:
         if len(rows[0].leaf.loops) == d:
             return True  # one instance
         loop = rows[0].leaf.loops[d]
-        if one_date and _grows(date, loop.var) and date.names() <= _outer(rows[0].leaf, d + 1):
+        if _is_date(loop, rows, d, k):
             k += 1
         elif not (loop.trip is not None and loop.trip <= 1) and not _is_free(rows, d):
             return False
@@ -107,6 +107,13 @@ def _groups(rows: Sequence[_Row], d: int, k: int) -> list[list[_Row]]:
         groups[-1].extend(part)
         open_until = max(open_until, last[i])
     return groups
+
+
+def _is_date(loop: Loop, rows: Sequence[_Row], d: int, k: int) -> bool:
+    """Whether date k is, in all rows, one expression that grows with the variable of the loop at depth d."""
+    outer = _outer(rows[0].leaf, d + 1)
+    date = next((r.dates[k] for r in rows if _grows(r.dates[k], loop.var) and r.dates[k].names() <= outer), None)
+    return date is not None and all(is_equal(r.leaf, r.dates[k], date) for r in rows)
 
 
 def _grows(x: Affine, name: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from ..errors import InternalError
-from ..ir.affine import Range
+from ..ir.affine import Affine, Range
 from ..ir.expr import Binary, Expr, Load, Select, Unary
 from ..ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode
 from ..ir.scop import Scop
@@ -45,6 +45,16 @@ class Leaf:
     def instances(self) -> isl.Map:
         """Loop variable values → statement instance."""
         return isl.Map.from_multi_aff(self.coordinates()).intersect_domain(self.domain)
+
+
+def is_equal(x: Leaf, p: Affine, q: Affine) -> bool:
+    """Whether two expressions of the loop variables are the same wherever the leaf runs."""
+    difference = p - q
+    if difference.simplify(x.ranges) == 0:
+        return True
+    space = x.domain.get_space()
+    zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
+    return bool(x.domain.intersect(to_aff(difference, space, x.cols).ne_set(zero)).is_empty())
 
 
 def loop_columns(domain: isl.Set, loops: tuple[Loop, ...]) -> Columns:

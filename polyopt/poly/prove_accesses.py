@@ -16,7 +16,7 @@ from ..ir.scop import Scop
 from ..isl_ext import sample_set
 from .convert import to_aff
 from .lifetimes import find_moves, move
-from .nest import Leaf, guarded_loads
+from .nest import Leaf, guarded_loads, is_equal
 
 
 class NotProven(Exception):
@@ -40,7 +40,7 @@ def prove_accesses(scop: Scop, leaves: list[Leaf]) -> str:
             if isinstance(e, Load) and isinstance(wanted, Load):
                 _match(x, e.access, move(wanted.access, x, moves), "reads")
                 count += 1
-            elif isinstance(e, IndexValue) and isinstance(wanted, IndexValue) and not _equal(x, wanted.index, e.index):
+            elif isinstance(e, IndexValue) and isinstance(wanted, IndexValue) and not is_equal(x, wanted.index, e.index):
                 raise InternalError(f"{s.name} computes with {e.index}, its statement with {wanted.index}")
         count += 1
     return f"{count} accesses are those of the statements"
@@ -62,18 +62,8 @@ def _match(x: Leaf, access: Access, own: Access, word: str) -> None:
     same = own.tensor == access.tensor and len(own.indices) == len(access.indices)
     # indices that are read at run time are expressions, which are compared as such
     pairs = [(p, q) for p, q in zip(own.indices, access.indices) if isinstance(p, Affine) or isinstance(q, Affine)]
-    if not same or not all(isinstance(p, Affine) and isinstance(q, Affine) and _equal(x, p, q) for p, q in pairs):
+    if not same or not all(isinstance(p, Affine) and isinstance(q, Affine) and is_equal(x, p, q) for p, q in pairs):
         raise InternalError(f"{x.instance.statement} {word} {access}, its statement {word} {own}")
-
-
-def _equal(x: Leaf, p: Affine, q: Affine) -> bool:
-    """Whether two indices are the same wherever the leaf runs."""
-    difference = p - q
-    if difference.simplify(x.ranges) == 0:
-        return True
-    space = x.domain.get_space()
-    zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
-    return bool(x.domain.intersect(to_aff(difference, space, x.cols).ne_set(zero)).is_empty())
 
 
 # ---- bounds
