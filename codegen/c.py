@@ -247,14 +247,14 @@ def _declare(st: State, tensor: str) -> None:
     if local.kind in ("names", "vectors"):
         ctype = dtype.ctype if local.kind == "names" else st.prelude.vector(local.lanes, dtype)
         for slot in local.slots:
-            _local_line(st, ctype, slot_name(st, tensor, slot), "0" if local.kind == "names" else "{0}", slot in local.loaded)
+            _local_line(st, ctype, slot_name(st, tensor, slot), "0" if local.kind == "names" else "{0}")
     elif local.kind == "private":
         assert st.vec is not None
         mask = dtype.kind == "b" and st.target.isa.masks
         ctype = st.ctype(Val(("",), dtype, True, 8))
         for p in range(len(st.vec.active)):
             for slot in local.slots:
-                _local_line(st, ctype, slot_name(st, tensor, slot, p), "0" if mask else "{0}", slot in local.loaded)
+                _local_line(st, ctype, slot_name(st, tensor, slot, p), "0" if mask else "{0}")
             if not local.slots:
                 st.line(f"{ctype} {slot_name(st, tensor, (), p)}[{product(t.shape)}];")
     elif local.kind == "array":
@@ -268,8 +268,8 @@ def _declare(st: State, tensor: str) -> None:
         st.visible.append(tensor)
 
 
-def _local_line(st: State, ctype: str, name: str, zero: str, loaded: bool) -> None:
-    text = f"{ctype} {name} = {zero};" + ("" if loaded else f" (void){name};")
+def _local_line(st: State, ctype: str, name: str, zero: str) -> None:
+    text = f"{ctype} {name} = {zero}; (void){name};"  # a partial tile may use none of it
     st.scope.locals[text] = name
     st.line(text)
 

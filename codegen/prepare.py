@@ -28,12 +28,11 @@ NAMES_LIMIT = 1024
 class Local:
     """What a local buffer becomes. kind: names (scalar locals), vectors (vector locals, `lanes` wide), private (one vector element per
     lane of the vector loop that declares it), array (on the stack) or scratch. `slots`: the constant indices in use (of vectors, the last
-    index counts vectors); `loaded`: those that are read. A private buffer without slots is an array of vectors."""
+    index counts vectors). A private buffer without slots is an array of vectors."""
 
     kind: str
     lanes: int = 0
     slots: tuple[tuple[int, ...], ...] = ()
-    loaded: frozenset[tuple[int, ...]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Use:
-    """One access with the vector loop around it; `update`: the target of a reduction statement."""
+    """One access with the vector loop around it."""
 
     access: ex.Access
     loop: Loop | None
-    store: bool
 
 
 def compute_dtype(t: DType) -> DType:
@@ -199,11 +197,11 @@ def _declares(nodes: tuple[LoopNode, ...], vec: Loop | None) -> Iterator[tuple[D
 def _uses(nodes: tuple[LoopNode, ...], vec: Loop | None) -> Iterator[Use]:
     for n in nodes:
         if isinstance(n, Instance):
-            yield Use(n.write, vec, True)
+            yield Use(n.write, vec)
             for x in _all_loads(n):
-                yield Use(x.access, vec, False)
+                yield Use(x.access, vec)
         elif isinstance(n, Prefetch):
-            yield Use(n.access, vec, False)
+            yield Use(n.access, vec)
         elif isinstance(n, Loop):
             yield from _uses(n.body, n if n.mark == "vector" else vec)
         elif isinstance(n, If):
@@ -214,33 +212,32 @@ def _local(t: Tensor, uses: list[Use], private_to: Loop | None, chunk: dict[int,
     elements = product(t.shape)
     const = all(u.access.is_affine and all(i.is_const for i in u.access.affine_indices()) for u in uses)
     if private_to is not None:
-        slots = _slots((tuple(int(i) for i in u.access.affine_indices()), u.store) for u in uses) if const else ((), frozenset())
-        return Local("private", chunk[id(private_to)], *slots)
+        slots = _slots(tuple(int(i) for i in u.access.affine_indices()) for u in uses) if const else ()
+        return Local("private", chunk[id(private_to)], slots)
     if t.scope != "registers" or elements is None or elements * t.dtype.bytes > STACK_LIMIT:
         return Local("scratch")
     if elements <= NAMES_LIMIT and t.dtype == compute_dtype(t.dtype):
         if const:
-            return Local("names", 0, *_slots((tuple(int(i) for i in u.access.affine_indices()), u.store) for u in uses))
+            return Local("names", 0, _slots(tuple(int(i) for i in u.access.affine_indices()) for u in uses))
         widths = {chunk[id(u.loop)] if u.loop is not None else 0 for u in uses}
         if t.shape and t.dtype.kind != "b" and len(widths) == 1 and 0 not in widths:
             width = widths.pop()
             bases = [vector_slot(u.access, u.loop, width) for u in uses]
             if None not in bases:
-                return Local("vectors", width, *_slots(_vector_slots(uses, bases, width)))
+                return Local("vectors", width, _slots(_vector_slots(uses, bases, width)))
     return Local("array")
 
 
-def _slots(keys: Iterable[tuple[tuple[int, ...], bool]]) -> tuple[tuple[tuple[int, ...], ...], frozenset[tuple[int, ...]]]:
-    pairs = list(keys)
-    return tuple(sorted({k for k, _ in pairs})), frozenset(k for k, store in pairs if not store)
+def _slots(keys: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(sorted(set(keys)))
 
 
-def _vector_slots(uses: list[Use], bases: list[tuple[int, ...] | None], width: int) -> Iterator[tuple[tuple[int, ...], bool]]:
+def _vector_slots(uses: list[Use], bases: list[tuple[int, ...] | None], width: int) -> Iterator[tuple[int, ...]]:
     for u, base in zip(uses, bases, strict=True):
         assert base is not None and u.loop is not None
         lanes = u.loop.lanes if u.loop.trip is None else u.loop.trip
         for p in range(-(-lanes // width)):
-            yield (*base[:-1], base[-1] // width + p), u.store
+            yield (*base[:-1], base[-1] // width + p)
 
 
 def vector_slot(access: ex.Access, loop: Loop | None, width: int) -> tuple[int, ...] | None:

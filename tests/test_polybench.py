@@ -20,7 +20,7 @@ from benchmarks.polybench.__main__ import main
 from benchmarks.polybench.measure import deviation
 from benchmarks.polybench.naive import emit_naive
 from benchmarks.polybench.worker import peer
-from polyopt.errors import CompilerError, UserError
+from polyopt.errors import UserError
 from polyopt.poly.deps import compute_dependences
 from polyopt.runtime.compiler import find_compiler
 
@@ -28,14 +28,6 @@ NAMES = (
     "correlation covariance gemm gemver gesummv symm syr2k syrk trmm 2mm 3mm atax bicg doitgen mvt cholesky durbin gramschmidt lu ludcmp trisolv "
     "deriche floyd-warshall nussinov adi fdtd-2d heat-3d jacobi-1d jacobi-2d seidel-2d"
 )
-
-UNUSED = "auto leaves a register declared in a part that never uses it: the C compiler warns of an unused variable, and warnings are errors"
-BROKEN_AT_SMALL = {"2mm": UNUSED, "3mm": UNUSED}
-
-
-def broken(name: str) -> Any:
-    """A kernel that auto is known to fail on: strict, so that mending it shows."""
-    return pytest.param(name, marks=pytest.mark.xfail(strict=True, raises=CompilerError, reason=BROKEN_AT_SMALL[name]))
 
 
 def test_all_kernels_and_sizes_are_there() -> None:
@@ -82,7 +74,7 @@ def test_auto_equals_plain_python(name: str) -> None:
 
 
 @pytest.mark.cc
-@pytest.mark.parametrize("name", [broken(n) if n in BROKEN_AT_SMALL else n for n in KERNELS])
+@pytest.mark.parametrize("name", list(KERNELS))
 def test_auto_equals_the_naive_c_at_small(name: str, tmp_path: Path) -> None:
     kernel, dims = KERNELS[name], KERNELS[name].dims("SMALL")
     nest = kernel.nest.specialize(**dims)
