@@ -9,7 +9,9 @@ the write that starts the reduction; the order among the updates themselves is k
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import islpy as isl
 
@@ -17,7 +19,9 @@ from ..ir.scop import Dependences, Scop
 from ..ir.tensor import Tensor
 from ..isl_ext import OUT, SET, OperationBudget, max_operations, param_space
 from .access import remember
-from .digits import Frame, compute_frame
+from .digits import Frame, compute_frame, compute_plain_frame
+
+T = TypeVar("T")
 
 # a buffer of these scopes belongs to one tile: its anti and output dependences are left out, and `legality` compares its flow
 PRIVATE_SCOPES = ("registers", "cache", "shared")
@@ -71,6 +75,7 @@ class _View:
 
     scop: Scop
     frame: Frame
+    tree: isl.Schedule | None = None  # the order as a tree, where the frame's digits are the iterators
 
     def reads(self, own_cell: bool = True) -> isl.UnionMap:
         """All reads. `own_cell`: also the cell that an update reads before it writes it."""
@@ -112,7 +117,8 @@ class _View:
             info = info.set_may_source(may)
         if kill is not None:
             info = info.set_kill(kill)
-        return info.set_schedule_map(self.frame.order).compute_flow()
+        info = info.set_schedule_map(self.frame.order) if self.tree is None else info.set_schedule(self.tree)
+        return info.compute_flow()
 
     def flow_of(self, sink: isl.UnionMap, w: _Accesses) -> isl.UnionMap:
         """The flow from writes to what reads them; updates and indirect writes hide nothing."""
@@ -144,6 +150,21 @@ def _view(scop: Scop, order: isl.Schedule | None = None) -> _View:
     return _View(scop, compute_frame(scop, order))
 
 
+def _analyse(scop: Scop, question: Callable[[_View], T], order: isl.Schedule | None = None) -> T:
+    """The answer to a question on a Scop's dataflow.
+
+    isl's analysis over an order as a map fails on some accesses with divisions ("affine expression involves some of the domain dimensions"),
+    where the one over a tree does not: it is asked then.
+    """
+    try:
+        return question(_view(scop, order))
+    except isl.Error as e:
+        if "domain dimensions" not in str(e):
+            raise
+    tree = scop.schedule if order is None else order
+    return question(_View(scop, compute_plain_frame(scop, tree), tree))
+
+
 def compute_dependences(scop: Scop) -> Scop:
     """The Scop with its dependences. Falls back to memory-based dependences, a superset, where isl's budget is spent."""
     return replace(scop, dependences=remember(scop, "dependences", lambda: _dependences(scop)))
@@ -152,13 +173,13 @@ def compute_dependences(scop: Scop) -> Scop:
 def _dependences(scop: Scop) -> Dependences:
     try:
         with max_operations(BUDGET):
-            return _value_based(scop)
+            return _analyse(scop, _value_based)
     except OperationBudget:
         return replace(_memory_based(scop), exact=False)
 
 
-def _value_based(scop: Scop) -> Dependences:
-    v = _view(scop)
+def _value_based(v: _View) -> Dependences:
+    scop = v.scop
     w, cells = v.writes(), private_cells(scop)
     flow, reduction = v.split_reduction(v.flow_of(v.reads(), w))
     anti, output = v.anti_output(v.reads(own_cell=False).subtract_range(cells), w.outside(cells))
@@ -188,16 +209,18 @@ def _clean(scop: Scop, *parts: isl.UnionMap) -> Dependences:
 def compute_private_flow(scop: Scop, order: isl.Schedule) -> isl.UnionMap:
     """The flow through private buffers in a given order, updates of one reduction among themselves left out."""
     cells = private_cells(scop)
-    v = _view(scop, order)
-    return v.outward(v.split_reduction(v.flow_of(v.reads().intersect_range(cells), v.writes().within(cells)))[0])
+
+    def flow(v: _View) -> isl.UnionMap:
+        return v.outward(v.split_reduction(v.flow_of(v.reads().intersect_range(cells), v.writes().within(cells)))[0])
+
+    return _analyse(scop, flow, order)
 
 
 def compute_flow_through(scop: Scop, tensor: str) -> isl.UnionMap:
     """The flow through one tensor, that among updates of a reduction included."""
     space = param_space(scop.params).add_unnamed_tuple_ui(len(scop.tensor(tensor).shape)).set_tuple_name(SET, tensor)
     cells = isl.UnionSet.from_set(isl.Set.universe(space))
-    v = _view(scop)
-    return v.outward(v.flow_of(v.reads().intersect_range(cells), v.writes().within(cells)))
+    return _analyse(scop, lambda v: v.outward(v.flow_of(v.reads().intersect_range(cells), v.writes().within(cells))))
 
 
 def compute_private_order(scop: Scop) -> tuple[isl.UnionMap, isl.UnionMap]:
@@ -206,16 +229,22 @@ def compute_private_order(scop: Scop) -> tuple[isl.UnionMap, isl.UnionMap]:
     An order that respects them too keeps the flow through these buffers; one that does not may still keep it.
     """
     cells = private_cells(scop)
-    v = _view(scop)
-    anti, output = v.anti_output(v.reads(own_cell=False).intersect_range(cells), v.writes().within(cells))
-    return v.outward(anti), v.outward(output)
+
+    def order(v: _View) -> tuple[isl.UnionMap, isl.UnionMap]:
+        anti, output = v.anti_output(v.reads(own_cell=False).intersect_range(cells), v.writes().within(cells))
+        return v.outward(anti), v.outward(output)
+
+    return _analyse(scop, order)
 
 
 def compute_live_in(scop: Scop) -> isl.UnionMap:
     """Reads whose value may come from outside the Scop: instances → elements."""
-    v = _view(scop)
-    w = v.writes()
-    return v.outward(v.flow(v.reads(), must=w.must, may=w.update.union(w.may)).get_may_no_source())
+
+    def live(v: _View) -> isl.UnionMap:
+        w = v.writes()
+        return v.outward(v.flow(v.reads(), must=w.must, may=w.update.union(w.may)).get_may_no_source())
+
+    return _analyse(scop, live)
 
 
 def compute_live_out(scop: Scop) -> isl.UnionMap:

@@ -264,6 +264,11 @@ def compute_frame(scop: Scop, order: isl.Schedule | None = None) -> Frame:
     return compute_frames((scop, order))[0]
 
 
+def compute_plain_frame(scop: Scop, order: isl.Schedule) -> Frame:
+    """The frame whose digits are the iterators."""
+    return _frame(scop, order, None, compute_digits((scop, None)))
+
+
 def compute_frames(*scops: tuple[Scop, isl.Schedule]) -> list[Frame]:
     """The frames of several Scops, each in an order, such that statements of one name have the same digits in all of them."""
     dates = [read_dates(order, scop.statements) for scop, order in scops]
