@@ -57,13 +57,22 @@ def guarded(run: Callable[[], int]) -> int:
         return _fail(error.format_message(), 1)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output has gone: nothing more to say, also not at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output has gone: nothing more to say
+        _settle_stdout()
         return 1
     except Exception as error:
+        _settle_stdout()
         if debug_level():
             traceback.print_exc()
         return _explain(error)
+
+
+def _settle_stdout() -> None:
+    """Drop what cannot be written to stdout, or Python would try again at exit, and exit with a code of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(error: Exception) -> int:
