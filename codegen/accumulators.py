@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from polyopt.ir import expr as ex
 from polyopt.ir.affine import Affine, Range, affine, var
@@ -163,7 +164,7 @@ def _apart(a: Use, b: Use) -> bool:
 
 
 # ---- what comes of it
-def _turned(n: LoopNode, name: str, held: str, slots: Mapping[object, int], strip: Loop | None) -> LoopNode:
+def _turned(n: LoopNode, name: str, held: str, slots: Mapping[Any, int], strip: Loop | None) -> LoopNode:
     """A node with the accesses to a tensor turned to its buffer."""
     if isinstance(n, Loop):
         return replace(n, body=tuple(_turned(x, name, held, slots, n) for x in n.body))

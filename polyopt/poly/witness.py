@@ -26,7 +26,7 @@ def describe(scop: Scop, kind: str, bad: isl.Map, after: isl.UnionMap, step: str
     order = scop.schedule.get_map()
     ends = [(bad.get_tuple_name(IN), source), (bad.get_tuple_name(OUT), sink)]
     if kind == "reduction":
-        ends.sort(key=lambda x: date_of(order, *x, params))
+        ends.sort(key=lambda x: date_of(order, x[0], x[1], params))
     a, b = ends
     return Violation(
         kind=kind,

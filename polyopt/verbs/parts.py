@@ -138,9 +138,10 @@ def split(scop: Scop, groups: Sequence[Sequence[str]]) -> list[Scop]:
         inside = isl.UnionSet.empty(param_space(scop.params))
         for s in statements:
             inside = inside.union(isl.UnionSet.from_set(s.domain))
-        own = Dependences(
-            *(getattr(deps, k).intersect_domain(inside).intersect_range(inside) for k in ("flow", "anti", "output", "reduction")), deps.exact
+        flow, anti, output, reduction = (
+            u.intersect_domain(inside).intersect_range(inside) for u in (deps.flow, deps.anti, deps.output, deps.reduction)
         )
+        own = Dependences(flow, anti, output, reduction, deps.exact)
         sub = replace(scop, statements=statements, dependences=own)
         out.append(sub.with_schedule(rewrite_schedule(sub, only_statements(tree, scop, g))))
     return out
