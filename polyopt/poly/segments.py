@@ -63,7 +63,7 @@ def hands_on_values(old: Scop, new: Scop, tensor: str, buffer: str) -> bool:
     """Whether all reads of the tensor, and its final contents, get the values that they got before, by the rules above."""
     known = {s.name for s in old.statements}
     before, after = read_dates(old.schedule, old.statements), read_dates(new.schedule, new.statements)
-    if before is None or after is None or not _same_order(before, after):
+    if before is None or after is None or not known <= set(after) or not _same_order(before, after):
         return False
     digits = compute_digits((old, before), (new, after))
     uses: list[_Use] = []
