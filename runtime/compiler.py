@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +41,7 @@ static inline void omp_set_num_threads(int n) { (void)n; }
 """,
 )
 _VERSIONS = range(24, 10, -1)
+_told = threading.Event()
 _INSTALL = (
     "no C compiler found: install clang or gcc (for example `apt install gcc`), or `pip install ziglang`, or set POLYOPT_CC to a compiler's command"
 )
@@ -68,8 +70,9 @@ class Compiler:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What every command line needs: zig compiles for the running CPU unless told not to."""
-        return ("-mcpu=baseline",) if self.is_zig else ()
+        """What every command line needs: zig compiles for the running CPU unless told not to, and links a runtime of its sanitizer, which takes
+        it most of a minute to make, unless told not to."""
+        return ("-mcpu=baseline", "-fno-sanitize=undefined") if self.is_zig else ()
 
     def __str__(self) -> str:
         return " ".join(self.command)
@@ -171,6 +174,21 @@ def _probe(compiler: Compiler, text: str, flags: tuple[str, ...], *, link: bool)
 
 
 # ---- running
+def _tell_of_cold_zig() -> None:
+    """One line on stderr, once, where zig has yet to compile the runtime that it links: it does so without a word."""
+    if not _told.is_set() and not any(_zig_cache().glob("o/*/*compiler_rt*")):
+        print("polyopt: the C compiler is zig cc; its first use compiles its own runtime and takes up to a minute or two", file=sys.stderr, flush=True)
+    _told.set()
+
+
+def _zig_cache() -> Path:
+    """Where zig keeps what it compiled, by its own rules."""
+    if chosen := os.environ.get("ZIG_GLOBAL_CACHE_DIR"):
+        return Path(chosen)
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path(os.environ.get("HOME", "")) / ".cache") / "zig"
+
+
 def compile_unit(compiler: Compiler, unit: Unit, directory: Path) -> Path:
     """Compile one unit in `directory` (relative names only, so that the object does not depend on where that is)."""
     source = directory / f"{unit.name}.c"
@@ -189,6 +207,8 @@ def link_objects(compiler: Compiler, objects: Sequence[Path], output: Path, flag
     name: tuple[str, ...] = ()
     if soname:
         name = (f"-Wl,-install_name,@rpath/{soname}",) if "darwin" in compiler.machine else (f"-Wl,-soname,{soname}",)
+    if compiler.is_zig:
+        _tell_of_cold_zig()
     command = [*compiler.command, *compiler.flags, "-shared", *name, "-o", output.name, *map(str, objects), *flags, "-lm"]
     _run(compiler, command, output, None)
     return output

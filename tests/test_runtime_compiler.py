@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -94,6 +95,27 @@ def test_crash_hang_and_nonsense(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with pytest.raises(CompilerError, match="POLYOPT_CC_TIMEOUT='soon'"):
         build.build_library([unit], cache=cache)
     assert not list((tmp_path / "cache" / "work").iterdir())
+
+
+def test_the_first_use_of_zig_is_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cold = tmp_path / "home" / ".cache" / "zig" / "o" / "1"
+    zig = Compiler((fake(tmp_path / "zig", "touch lib.so"), "cc"), "1", "x86_64-linux")
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    def said() -> str:
+        monkeypatch.setattr(compiler, "_told", threading.Event())
+        for _ in range(2):
+            compiler.link_objects(zig, [], tmp_path / "lib.so")
+        return capsys.readouterr().err
+
+    assert said().count("zig cc") == 1
+    cold.mkdir(parents=True)
+    (cold / "libcompiler_rt.a").touch()
+    assert said() == ""
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(tmp_path / "elsewhere"))
+    assert said().count("zig cc") == 1
 
 
 @pytest.mark.cc
