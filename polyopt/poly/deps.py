@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeVar
 
 import islpy as isl
 
 from ..ir.scop import Dependences, Scop
 from ..ir.tensor import Tensor
-from ..isl_ext import OUT, SET, OperationBudget, max_operations, param_space
+from ..isl_ext import IN, OUT, SET, OperationBudget, maps_of, max_operations, param_space
 from .access import remember
 from .digits import Frame, compute_frame, compute_plain_frame
 
@@ -122,11 +123,13 @@ class _View:
 
     def flow_of(self, sink: isl.UnionMap, w: _Accesses) -> isl.UnionMap:
         """The flow from writes to what reads them; updates and indirect writes hide nothing."""
-        return self.flow(sink, must=w.must, may=w.update.union(w.may)).get_may_dependence()
+        sink, must, may = _meeting(sink, w.must, w.update.union(w.may))
+        return self.flow(sink, must=must, may=may).get_may_dependence()
 
     def anti_output(self, loads: isl.UnionMap, w: _Accesses) -> tuple[isl.UnionMap, isl.UnionMap]:
         """The dependences of writes on reads and writes before them."""
-        anti = self.flow(w.all(), may=loads, kill=w.must).get_may_dependence()
+        writes, read = _meeting(w.all(), loads)
+        anti = self.flow(writes, may=read, kill=w.must).get_may_dependence()
         # a dependence into an update is also a flow dependence, through the cell that the update reads
         return anti, self.flow_of(w.must.union(w.may), w)
 
@@ -144,6 +147,24 @@ class _View:
                     pairs = pairs.subtract(w.apply_range(m.to_union_map().reverse()))
             own = own.union(pairs)
         return deps.subtract(own), deps.intersect(own)
+
+
+def _meeting(sink: isl.UnionMap, *sources: isl.UnionMap) -> tuple[isl.UnionMap, ...]:
+    """The sinks that share an element with some source, then each kind of sources that share one with such a sink: the others have no part."""
+    sinks, kinds = maps_of(sink), [maps_of(u) for u in sources]
+    sinks = [m for m in sinks if any(_meet(m, s) for maps in kinds for s in maps)]
+    empty = isl.UnionMap.empty(sink.get_space())
+    kept = [sinks, *([s for s in maps if any(_meet(m, s) for m in sinks)] for maps in kinds)]
+    return tuple(reduce(isl.UnionMap.add_map, maps, empty) for maps in kept)
+
+
+def _meet(a: isl.Map, b: isl.Map) -> bool:
+    """Whether two instances may touch one element."""
+    if a.get_tuple_name(OUT) != b.get_tuple_name(OUT):
+        return False
+    if a.get_tuple_name(IN) == b.get_tuple_name(IN) and a.plain_is_equal(b):
+        return not a.is_injective()
+    return not a.range().is_disjoint(b.range())
 
 
 def _view(scop: Scop, order: isl.Schedule | None = None) -> _View:
