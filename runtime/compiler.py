@@ -177,7 +177,8 @@ def _probe(compiler: Compiler, text: str, flags: tuple[str, ...], *, link: bool)
 def _tell_of_cold_zig() -> None:
     """One line on stderr, once, where zig has yet to compile the runtime that it links: it does so without a word."""
     if not _told.is_set() and not any(_zig_cache().glob("o/*/*compiler_rt*")):
-        print("polyopt: the C compiler is zig cc; its first use compiles its own runtime and takes up to a minute or two", file=sys.stderr, flush=True)
+        text = "polyopt: the C compiler is zig cc; its first use compiles its own runtime and takes up to a minute or two"
+        print(text, file=sys.stderr, flush=True)
     _told.set()
 
 
