@@ -45,7 +45,7 @@ class Kernels(Mapping[str, Scop]):
 
     def __getitem__(self, name: str) -> Scop:
         if name not in self._groups:
-            raise KeyError(name)
+            raise KeyError(f"there is no kernel {name!r}; the kernels are {', '.join(self._groups)}")
         if name not in self._scops:
             self._scops[name] = with_dependences(kernel_scop(self.kernel(name)))
         return self._scops[name]
