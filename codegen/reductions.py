@@ -108,19 +108,6 @@ def openings(st: State, n: LoopNode) -> dict[Key, int]:
     return {k: min(c, MAX_ACCUMULATORS) for k, c in counts.items() if alone or not conflicts(n, k)}
 
 
-def identity(op: str, dtype: DType) -> float | int:
-    """The neutral element."""
-    if op == "+":
-        return -0.0 if dtype.is_float else 0
-    if op == "*":
-        return 1
-    if dtype.is_float:
-        return float("inf") if op == "min" else float("-inf")
-    signed = dtype.kind == "i"
-    top = (1 << (dtype.bits - signed)) - 1
-    return top if op == "min" else -top - 1 if signed else 0
-
-
 def open_partial(st: State, key: Key, count: int) -> None:
     """Declare the accumulators."""
     dtype = compute_dtype(st.tensors[key.access.tensor].dtype)
@@ -128,7 +115,7 @@ def open_partial(st: State, key: Key, count: int) -> None:
     names = []
     for _ in range(count):
         name = st.names.fresh("r")
-        st.line(f"{v} {name} = {splat}({constant(identity(key.op, dtype), dtype).text});")
+        st.line(f"{v} {name} = {splat}({constant(ex.neutral_element(key.op, dtype), dtype).text});")
         names.append(name)
     st.partials[key] = Partial(tuple(names))
 

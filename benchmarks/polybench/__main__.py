@@ -14,7 +14,7 @@ from benchmarks.polybench import KERNELS, SIZES
 from benchmarks.timing import finish, parser, run
 from polyopt.errors import UserError
 
-from .measure import PEERS, measure
+from .measure import PEERS, PolyRow, measure
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
     return finish(rows, wrong, args.json, size=args.size, threads=args.threads)
 
 
-def _progress(r) -> str:  # type: ignore[no-untyped-def]
+def _progress(r: PolyRow) -> str:
     peers = " ".join(f"{p} {t:.4f}" for p, t in r.peers.items())
     ratio = "-" if r.ratio is None else f"{r.ratio:.2f}"
     cost = "" if r.compile_s is None else f"  [{r.compile_s:.1f}+{r.c_compile_s:.1f} s, {r.lines} lines]"

@@ -245,3 +245,16 @@ def substitute_access(a: Access, values: Mapping[str, AffineLike]) -> Access:
 def index(x: AffineLike) -> Affine:
     """An index from an int, a name or an affine expression."""
     return affine(x)
+
+
+def neutral_element(op: str, dtype: DType) -> float | int:
+    """The value that an update by `op` leaves alone (-0.0 for sums: 0.0 would turn -0.0 into 0.0)."""
+    if op == "+":
+        return -0.0 if dtype.is_float else 0
+    if op == "*":
+        return 1
+    if dtype.is_float:
+        return float("inf") if op == "min" else float("-inf")
+    signed = dtype.kind == "i"
+    top = (1 << (dtype.bits - signed)) - 1
+    return top if op == "min" else -top - 1 if signed else 0

@@ -21,12 +21,12 @@ from ..ir.affine import Affine, FloorDiv, affine, var
 from ..ir.expr import Access, Binary, Expr, Load, loads, rewrite
 from ..ir.scop import Scop, Statement, Step
 from ..ir.tensor import Tensor
-from ..isl_ext import SET as _SET
 from ..poly.convert import from_pw_aff
 from ..poly.strides import element_strides, iterators_of, known_extent, match_iterators, stride
 from ..target import Target
 from . import rows
 from .checked import checked
+from .edges import couplings
 from .promote import iterator_ranges, make_member, promote
 from .register_tile import Dim, choose_tile
 from .tree import Leaf, Member, Seq, Tree, loops, only_statements, read_tree, rewrite_schedule, sequence, statements_below
@@ -100,13 +100,7 @@ def _companions(scop: Scop, update: Statement) -> dict[str, dict[str, str]]:
 
 def _coupled(s: Statement, results: Sequence[str], reduced: Sequence[str]) -> frozenset[str]:
     """Result iterators that occur in one constraint with a reduced iterator."""
-    out: set[str] = set()
-    for part in s.domain.get_basic_sets() if hasattr(s.domain, "get_basic_sets") else []:
-        for con in part.get_constraints():
-            involved = {i for q, i in enumerate(s.iters) if con.involves_dims(_SET, q, 1)}
-            if involved & set(reduced) and involved & set(results):
-                out |= involved & set(results)
-    return frozenset(out)
+    return frozenset(i for c in couplings(s) if c & set(reduced) for i in c & set(results))
 
 
 def apply(scop: Scop, u: Update, target: Target) -> Scop:

@@ -23,15 +23,16 @@ from .tree import Leaf, Loop, Seq, Tree, read_tree, sequence, write_tree
 EDGE = "_edge"  # what a split statement's second part is called
 
 
+def couplings(s: Statement) -> list[frozenset[str]]:
+    """For each constraint of the domain that bounds several iterators by each other, those iterators."""
+    every = [c for part in s.domain.get_basic_sets() for c in part.get_constraints()]
+    involved = [frozenset(i for q, i in enumerate(s.iters) if c.involves_dims(SET, q, 1)) for c in every]
+    return [x for x in involved if len(x) > 1]
+
+
 def coupled_iterators(s: Statement) -> frozenset[str]:
     """The iterators that occur in one constraint with another one."""
-    out: set[str] = set()
-    for part in s.domain.get_basic_sets():
-        for con in part.get_constraints():
-            involved = {i for q, i in enumerate(s.iters) if con.involves_dims(SET, q, 1)}
-            if len(involved) > 1:
-                out |= involved
-    return frozenset(out)
+    return frozenset().union(*couplings(s))
 
 
 def split_edges(scop: Scop, name: str, block: int) -> Scop:

@@ -19,8 +19,7 @@ import islpy as isl
 
 from ..errors import ScheduleError
 from ..ir.affine import Affine, affine, var
-from ..ir.dtype import DType
-from ..ir.expr import Access, Const, Expr, Load, rewrite
+from ..ir.expr import Access, Const, Expr, Load, neutral_element, rewrite
 from ..ir.scop import Scop, Statement, Step
 from ..ir.tensor import Tensor
 from ..isl_ext import IN, OUT, SET, maps_of, sample_map
@@ -159,7 +158,7 @@ def _partial_results(scop: Scop, tensor: str, chain: Chain, at: str, writers: Se
     cell = tuple(var(x) for x in start.iters[len(above) + 1 :])
     at_cell = Access(partial, (var(q) - first, *(x - o for x, o in zip(cell, offset, strict=True))))
     assert s.reduction is not None
-    start = replace(start, write=at_cell, expr=Const(identity(s.reduction, source.dtype), source.dtype))
+    start = replace(start, write=at_cell, expr=Const(neutral_element(s.reduction, source.dtype), source.dtype))
     ending = replace(
         start, name=f"combine_{partial}", domain=start.domain.set_tuple_name(f"combine_{partial}"), write=Access(tensor, cell),
         expr=Load(at_cell, source.dtype), reduction=s.reduction,
@@ -200,17 +199,3 @@ def _cells(scop: Scop, s: Statement, members: Sequence[Member], name: str) -> St
     for k, it in enumerate(iters):
         domain = domain.set_dim_name(SET, k, it)
     return Statement(name, iters, domain, s.write, s.expr)
-
-
-def identity(op: str, dtype: DType) -> float | int:
-    """The value that an update by `op` leaves alone."""
-    if op == "+":
-        return -0.0 if dtype.is_float else 0
-    if op == "*":
-        return 1.0 if dtype.is_float else 1
-    if dtype.is_float:
-        return float("inf") if op == "min" else float("-inf")
-    signed = dtype.kind == "i"
-    top = (1 << (dtype.bits - signed)) - 1
-    return top if op == "min" else -top - 1 if signed else 0
-

@@ -6,6 +6,7 @@ time steps, rows. One that is refused, or exceeds isl's budget, gives way to the
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from ..errors import ScheduleError
@@ -13,15 +14,17 @@ from ..ir.scop import Scop
 from ..isl_ext import OperationBudget
 from ..options import Options
 from ..target import Target
-from . import contraction, edges, expand, parts, rows, time_tiles
+from . import contraction, edges, parts, rows, time_tiles
 from .checked import with_dependences
+from .privatize import privatize
+from .tree import chains, read_tree
 
 
 def apply_recipe(scop: Scop, target: Target, options: Options | None = None) -> Scop:
     """The scop, scheduled for the target."""
     scop = with_dependences(scop)
     strict = options is not None and options.fp == "strict"
-    scop = expand.expand_scalars(scop, parts.is_compute_bound)
+    scop = _expand_scalars(scop)
     if not strict:
         scop = _split_triangles(scop, target)
     if strict or contraction.find_update(scop, target) is not None:
@@ -39,6 +42,19 @@ def apply_recipe(scop: Scop, target: Target, options: Options | None = None) -> 
         part = replace(part, tensors=(*part.tensors, *(t for n, t in taken.items() if n not in {x.name for x in part.tensors})))
         done.append(_schedule(part, target, strict))
     return parts.join(apart, done)
+
+
+def _expand_scalars(scop: Scop) -> Scop:
+    """Local scalars of compute-bound statements, a copy for each iteration of the innermost loop around all their uses, where that may be."""
+    for t in scop.tensors:
+        users = [s.name for s in scop.statements if t.name in {a.tensor for a in (s.write, *s.reads())}]
+        if t.role != "local" or t.shape or len(users) < 2 or not any(parts.is_compute_bound(scop.statement(n)) for n in users):
+            continue
+        around = [c for c in chains(read_tree(scop.schedule)) if c.members and set(users) <= set(c.statements)]
+        if around:
+            with contextlib.suppress(ScheduleError, OperationBudget):
+                scop = privatize(scop, t.name, at=around[-1].names()[-1], of=users[0])
+    return scop
 
 
 def _split_triangles(scop: Scop, target: Target) -> Scop:

@@ -39,7 +39,6 @@ MIN_STEPS = 4
 class Skew:
     """One spatial dim: the coordinate of each statement, the skew against time, the shift of each statement."""
 
-    dim: int
     coordinate: Mapping[str, Affine]
     factor: int
     shift: Mapping[str, int]
@@ -51,7 +50,7 @@ class Skew:
 
 @dataclass(frozen=True)
 class TimeNest:
-    """A nest over time: each statement's time, its loops inside (outermost first), and its tree place in textual order."""
+    """A nest over time: for each statement its time, and its loops inside, outermost first."""
 
     time: Mapping[str, Affine]
     inner: Mapping[str, tuple[Member, ...]]
@@ -143,7 +142,7 @@ def find_skew(scop: Scop, nest: TimeNest, dim: int) -> Skew | None:
     for factor in range(MAX_SKEW + 1):
         shift = _least_shifts(names, deltas, factor)
         if shift is not None:
-            return Skew(dim, coordinate, factor, shift)
+            return Skew(coordinate, factor, shift)
     return None
 
 
