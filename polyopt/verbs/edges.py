@@ -20,8 +20,6 @@ from ..poly.convert import columns, to_multi_aff
 from .checked import with_dependences
 from .tree import Leaf, Loop, Seq, Tree, read_tree, sequence, write_tree
 
-EDGE = "_edge"  # what a split statement's second part is called
-
 
 def couplings(s: Statement) -> list[frozenset[str]]:
     """For each constraint of the domain that bounds several iterators by each other, those iterators."""
@@ -47,12 +45,12 @@ def split_edges(scop: Scop, name: str, block: int) -> Scop:
     inner, edge = _parts(s, sorted(coupled, key=s.iters.index), block)
     if inner.is_empty() or edge.is_empty():
         return scop
-    other = name + EDGE
+    other = f"{name}_edge"
     rest = replace(s, name=other, domain=_named(edge, other, s.iters))
     whole = replace(s, domain=_named(inner, name, s.iters))
     statements = tuple(y for x in scop.statements for y in ((whole, rest) if x.name == name else (x,)))
     tree = _both(scop, read_tree(scop.schedule), name, other, whole, rest)
-    meta = {**scop.meta, "blocks": {**scop.meta.get("blocks", {}), name: block}}
+    meta = {**scop.meta, "blocks": {**scop.meta.get("blocks", {}), name: block}, "edges": (*scop.meta.get("edges", ()), other)}
     step = Step("split_edges", (name, block))
     made = replace(scop, statements=statements, dependences=None, history=(*scop.history, step), meta=meta)
     return with_dependences(made.with_schedule(write_tree(tree, {x.name: x.domain for x in statements})))

@@ -17,7 +17,6 @@ from ..ir.scop import Dependences, Scop, Statement, Step
 from ..isl_ext import IN, OUT, maps_of, param_space
 from ..poly.strides import iterators_of, match_iterators
 from .checked import checked, with_dependences
-from .edges import EDGE
 from .tree import Seq, only_statements, read_tree, rewrite_schedule, sequence, statements_below, write_tree
 
 
@@ -45,7 +44,7 @@ def cut(scop: Scop) -> list[list[str]]:
             light += names
             continue
         for component in components(scop, names):
-            heavy = len(component) == 1 and is_compute_bound(scop.statement(component[0])) and not component[0].endswith(EDGE)
+            heavy = len(component) == 1 and is_compute_bound(scop.statement(component[0])) and component[0] not in scop.meta.get("edges", ())
             if not heavy:
                 light += component
                 continue
