@@ -14,7 +14,7 @@ venv: $(VENV)/.installed
 
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "polyopt needs Python 3.11 or newer; set PYTHON=... (this is %s)" % sys.version.split()[0])'
-	@echo "installing packages into $(VENV): this takes a minute or two …"
+	@echo "installing packages into $(VENV): this takes some minutes …"
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

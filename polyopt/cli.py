@@ -9,31 +9,45 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TextIO
 
 import click
 
 from . import __version__
-from .commands.bench import bench_command
-from .commands.build import compile_command
-from .commands.check import check_command
-from .commands.explain import explain_command
-from .commands.inspect import inspect_command
-from .commands.run import run_command
+from .commands.common import examples
 from .errors import PolyoptError
 from .trace import debug_level
 
 INTERRUPTED = 130
+MODULES = {"compile": "build", "run": "run", "check": "check", "bench": "bench", "inspect": "inspect", "explain": "explain"}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """The commands, each imported when it is asked for: `explain` brings isl with it, which a warm `run` need not wait for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in MODULES:
+            return None
+        found: click.Command = getattr(import_module(f"polyopt.commands.{MODULES[cmd_name]}"), f"{cmd_name}_command")
+        return found
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+    epilog=examples("polyopt check model.onnx", "polyopt compile model.onnx -o out/"),
+)
 @click.version_option(__version__, prog_name="polyopt")
-def commands() -> None:
+@click.pass_context
+def commands(context: click.Context) -> None:
     """Compile ONNX models with the polyhedral model, and look at how."""
-
-
-for _command in (compile_command, run_command, check_command, bench_command, inspect_command, explain_command):
-    commands.add_command(_command)
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,6 +67,8 @@ def guarded(run: Callable[[], int]) -> int:
     """The exit code of a function; an exception becomes one line on stderr and its code."""
     try:
         return run()
+    except click.UsageError as error:
+        return _fail(error.format_message() + (f" Try `{error.ctx.command_path} --help`." if error.ctx else ""), 1)
     except click.ClickException as error:
         return _fail(error.format_message(), 1)
     except (click.Abort, KeyboardInterrupt):

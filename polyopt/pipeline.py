@@ -52,6 +52,10 @@ class Compiled:
     nest: LoopNest
     source: Source
 
+    def __repr__(self) -> str:
+        lines = self.source.text.count("\n")
+        return f"<compiled {self.source.entry}: {self.scop.label}, isa {self.source.isa}, {lines} lines; .scop, .nest, .source>"
+
 
 def new_trace() -> Trace:
     """A tracer with the verifiers and the printer of every value."""

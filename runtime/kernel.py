@@ -17,7 +17,7 @@ from polyopt.errors import ArgumentError, InternalError, UserError
 from polyopt.ir.source import Source
 
 from .arrays import Array, address, aligned_empty, dense_input, dense_output, numpy_dtype, overlaps
-from .shapes import bind_dims, check_dims
+from .shapes import bind_dims, check_dims, shape_text
 
 _READ = ("input", "constant")
 _SHAPES_KEPT = 256
@@ -68,7 +68,9 @@ class CompiledKernel:
         self._pool: list[_Frame] = []
 
     def __repr__(self) -> str:
-        return f"CompiledKernel({self.source.entry}({', '.join(self._names)}))"
+        tensors = [f"{t.name}: {numpy_dtype(t.dtype)}{shape_text(t.shape)}" for t in self.source.tensors if t.role != "local"]
+        arguments = ", ".join([*tensors, *(f"{s.name}: {numpy_dtype(s.dtype)}" for s in self.source.scalars)])
+        return f"<kernel {self.source.entry}: {arguments}; isa {self.source.isa}>"
 
     def __call__(self, *args: Any, **named: Any) -> None:
         """Run once."""

@@ -98,8 +98,8 @@ class CompiledModel:
         self._pool: list[_Context] = [self._new_context()]
 
     def __repr__(self) -> str:
-        ports = ", ".join(f"{p.name}: {p.dtype.numpy}{shape_text(p.shape)}" for p in self.inputs)
-        return f"CompiledModel({self.name}: {ports})"
+        takes, gives = (", ".join(f"{p.name}: {p.dtype.numpy}{shape_text(p.shape)}" for p in ports) for ports in (self.inputs, self.outputs))
+        return f"<model {self.name}: {takes or 'nothing'} -> {gives}; {len(self.labels)} kernel calls, threads={self.threads}>"
 
     # ---- calling
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:

@@ -41,7 +41,8 @@ IR_FOR = {
 }
 ISL_FREE = ("codegen", "runtime")
 OPTIONAL = {"IPython", "matplotlib", "onnxruntime", "openvino", "pycuda", "pyopencl", "threadpoolctl"}
-DYNAMIC_IMPORTS = {"polyopt", "polyopt.ir.text", "polyopt.api.compiled"}  # lazy exports; `show` reaches polyopt.viz by name; a warm start
+DYNAMIC_IMPORTS = {"polyopt", "polyopt.ir.text", "polyopt.api.compiled", "polyopt.cli"}
+# lazy exports; `show` reaches polyopt.viz by name; a warm start; commands
 CHECKER_MAY = {"errors"}
 
 

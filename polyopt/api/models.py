@@ -26,6 +26,7 @@ from ..pipeline import Compiled, compile_plan, new_trace, plan_graph
 from ..poly.certify import certify
 from .checks import check_kernel
 from .compiled import Model, chosen_options
+from .reports import Reports
 from .schedules import Schedule, auto, with_dependences
 
 
@@ -77,6 +78,11 @@ class LoadedModel:
     def kernels(self) -> Kernels:
         """The kernels by name."""
         return Kernels(self.plan)
+
+    @cached_property
+    def reports(self) -> Reports:
+        """What `polyopt explain` prints of each kernel, by name: schedule, proof and text. Nothing is built."""
+        return Reports(self.plan, self.options)
 
     def with_schedule(self, name: str, schedule: Schedule | Scop) -> LoadedModel:
         """The model with another schedule for one kernel. It is checked when the model is compiled."""

@@ -11,8 +11,10 @@ from ..errors import WrongResult
 from .common import (
     compiled_for,
     dim_option,
+    examples,
     json_option,
     model_argument,
+    not_given,
     npz_reader,
     options_of,
     peers_of,
@@ -24,12 +26,18 @@ from .oracle import deviation, peer
 from .timing import Row, interleave, report, row, table
 
 
-@click.command("bench")
+@click.command(
+    "bench",
+    epilog=examples(
+        "polyopt bench model.onnx --threads 2 --against onnxruntime,openvino",
+        "polyopt bench model.onnx --dim height=48 --dim width=192",
+    ),
+)
 @model_argument
 @threads_option
 @click.option("--against", default="onnxruntime", show_default=True, help="Peers, separated by commas: onnxruntime, openvino.")
 @click.option("--inputs", metavar="F.npz", help="Inputs, one array a name; made up where there is no file.")
-@click.option("--seconds", type=float, default=10.0, show_default=True, help="Time to spend on the runs.")
+@click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True, help="Time to spend on the runs.")
 @dim_option
 @json_option
 def bench_command(model: str, threads: int, against: str, inputs: str | None, seconds: float, dims: tuple[str, ...], as_json: bool) -> None:
@@ -54,7 +62,8 @@ def bench_model(model: str, threads: int, against: tuple[str, ...], inputs: str 
     for name, run in peers.items():
         for d in (deviation(n, ours[n], r) for n, r in zip(names, run(feed))):
             if not d.ok:
-                raise WrongResult(f"{Path(model).name}: output {d.name} differs from {name}'s by {d.max_abs:.3g} at scale {d.scale:.3g}")
+                where = f"{Path(model).name}: output {d.name} differs from {name}'s"
+                raise WrongResult(f"{where} by {d.max_abs:.3g} at scale {d.scale:.3g}{not_given(inputs)}")
             error = max(error, d.max_abs / d.scale if d.scale else 0.0)
     functions = {"polyopt": lambda: program.run(feed)} | {n: (lambda f=f: f(feed)) for n, f in peers.items()}
     with progress(f"time {Path(model).name}"):

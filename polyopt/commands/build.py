@@ -7,10 +7,16 @@ from pathlib import Path
 
 import click
 
-from .common import compiled, compiler_options, model_argument, options_of, output_folder, progress
+from .common import compiled, compiler_options, examples, model_argument, options_of, output_folder, progress
 
 
-@click.command("compile")
+@click.command(
+    "compile",
+    epilog=examples(
+        "polyopt compile model.onnx -o out/",
+        "polyopt compile model.onnx -o out/ --isa avx2 --dim batch=1",
+    ),
+)
 @model_argument
 @click.option("-o", "--output", required=True, metavar="DIR", help="Folder to write; made where it does not exist.")
 @compiler_options

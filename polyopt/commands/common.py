@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 import polyopt as po
 
@@ -23,6 +24,7 @@ from ..ir.program import Port
 from ..options import FP_LEVELS, TARGETS, Options
 from ..target import ISAS
 from .inputs import Arrays, PortLike, bind_dims, default_arrays, dims_of, parse_dims, read_npz
+from .oracle import require
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +32,11 @@ model_argument = click.argument("model", metavar="M.onnx")
 dim_option = click.option("--dim", "dims", metavar="NAME=VALUE", multiple=True, help="Value of a symbolic dim.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 threads_option = click.option("--threads", type=int, default=1, show_default=True, help="Threads of the compiled code.")
+
+
+def examples(*lines: str) -> str:
+    """What stands below a command's options in its help; click keeps the lines as they are after a backspace."""
+    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
 def compiler_options(command: F) -> F:
@@ -65,16 +72,23 @@ def existing_model(path: str, folder: bool = False) -> str:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[None]:
-    """Say on stderr what runs, with a spinner where that is a terminal, and how long it took."""
-    console = Console(stderr=True, highlight=False)
-    start = time.perf_counter()
+def spinner(what: str) -> Iterator[None]:
+    """Say on stderr what runs, where that is a terminal."""
+    console = Console(stderr=True)
     if console.is_terminal:
-        with console.status(what):
+        with console.status(Text(what)):
             yield
     else:
         yield
-    console.print(f"{what}: {time.perf_counter() - start:.1f} s", soft_wrap=True, markup=False)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Say on stderr what runs, with a spinner where that is a terminal, and how long it took."""
+    start = time.perf_counter()
+    with spinner(what):
+        yield
+    Console(stderr=True, highlight=False).print(f"{what}: {time.perf_counter() - start:.1f} s", soft_wrap=True, markup=False)
 
 
 def compiled(path: str, options: Options, folder: bool = False) -> Any:
@@ -90,12 +104,31 @@ def compiled_for(path: str, options: Options, read: Callable[[Sequence[PortLike]
     loaded = compiled(path, options, folder) if Path(path).is_dir() else None
     ports = _ports(path, options) if loaded is None else loaded.inputs
     given = read(ports)
-    bound = bind_dims(ports, dims_of(ports, given))
+    fixed = dims_of(ports, given)
+    bound = bind_dims(ports, {**options.dims, **fixed} if loaded else fixed)
     empty = next((d for d, n in bound.items() if n == 0), None)
     if empty is not None:
         raise ArgumentError(f"the given inputs make dim {empty} 0: they hold nothing to compute with")
-    program = loaded or compiled(path, replace(options, dims={**options.dims, **bound}))
-    return program, default_arrays([p for p in ports if p.name not in given], bound) | given
+    guessed = {d: n for d, n in bound.items() if d not in fixed and d not in options.dims}
+    with guesses_named(guessed):
+        program = loaded or compiled(path, replace(options, dims={**options.dims, **bound}))
+    made_up = default_arrays([p for p in ports if p.name not in given], bound)
+    if made_up:
+        shown = ", ".join(f"{name} {a.dtype}{list(a.shape)}" for name, a in list(made_up.items())[:4])
+        click.echo(f"inputs made up: {shown}{', …' if len(made_up) > 4 else ''}", err=True)
+    return program, made_up | given
+
+
+@contextmanager
+def guesses_named(guessed: Mapping[str, int]) -> Iterator[None]:
+    """Add to an error about a model which dims the user left open, since it may come of them."""
+    try:
+        yield
+    except ModelError as error:
+        if not guessed:
+            raise
+        values = ", ".join(f"{d}={n}" for d, n in guessed.items())
+        raise ModelError(f"{error}; this is with {values}, not given: use --dim NAME=VALUE, or give inputs of the shape you mean") from error
 
 
 def _ports(path: str, options: Options) -> tuple[Port, ...]:
@@ -133,4 +166,11 @@ def peers_of(text: str) -> tuple[str, ...]:
     names = tuple(n.strip() for n in text.split(",") if n.strip())
     if len(set(names)) != len(names):
         raise UserError(f"--against {text}: a peer is named twice")
+    for name in names:
+        require(name)
     return names
+
+
+def not_given(inputs: str | None) -> str:
+    """What to add where outputs differ: made-up inputs may lie where a model answers nothing well."""
+    return "" if inputs else "; the inputs were made up: see with real ones (--inputs F.npz)"

@@ -6,6 +6,7 @@ Both are optional dependencies: where one is missing, the error says what to ins
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ..errors import UserError
 
 Feed = Mapping[str, np.ndarray[Any, Any]]
 Peer = Callable[[Feed], list[np.ndarray[Any, Any]]]
-PEERS = ("onnxruntime", "openvino")
+PEERS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}  # modules and what they are called
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,22 @@ def deviation(name: str, ours: np.ndarray[Any, Any], reference: np.ndarray[Any, 
     return Deviation(name, float(error.max(initial=0.0)), float(relative.max(initial=0.0)), scale)
 
 
+def require(name: str) -> None:
+    """Refuse a peer that is unknown or not installed, before anything is compiled."""
+    if name not in PEERS:
+        raise UserError(f"--against {name}: choose among {', '.join(PEERS)}")
+    if importlib.util.find_spec(name) is None:
+        raise _absent(name)
+
+
+def _absent(name: str) -> UserError:
+    return UserError(f"{PEERS[name]} is not installed: pip install 'polyopt[bench]'")
+
+
 def peer(name: str, model: str, outputs: Sequence[str], threads: int) -> Peer:
     """A callable for one peer, limited to `threads` threads."""
-    makers = {"onnxruntime": onnxruntime_peer, "openvino": openvino_peer}
-    if name not in makers:
-        raise UserError(f"--against {name}: choose among {', '.join(PEERS)}")
-    return makers[name](model, outputs, threads)
+    require(name)
+    return {"onnxruntime": onnxruntime_peer, "openvino": openvino_peer}[name](model, outputs, threads)
 
 
 def onnxruntime_peer(model: str, outputs: Sequence[str], threads: int = 1) -> Peer:
@@ -83,7 +94,7 @@ def onnxruntime_peer(model: str, outputs: Sequence[str], threads: int = 1) -> Pe
     try:
         import onnxruntime as ort
     except ImportError as error:
-        raise UserError("ONNX Runtime is not installed: pip install 'polyopt[bench]'") from error
+        raise _absent("onnxruntime") from error
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -107,7 +118,7 @@ def openvino_peer(model: str, outputs: Sequence[str], threads: int = 1) -> Peer:
     try:
         import openvino as ov
     except ImportError as error:
-        raise UserError("OpenVINO is not installed: pip install 'polyopt[bench]'") from error
+        raise _absent("openvino") from error
     config = {
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",

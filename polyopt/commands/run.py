@@ -10,11 +10,18 @@ import click
 import numpy as np
 
 from ..errors import OutputError
-from .common import compiled_for, compiler_options, options_of, output_folder
+from .common import compiled_for, compiler_options, examples, options_of, output_folder
 from .inputs import read_npy
 
 
-@click.command("run")
+@click.command(
+    "run",
+    epilog=examples(
+        "polyopt run model.onnx --input x=x.npy --output results/",
+        "polyopt run model.onnx --profile",
+        "polyopt run out/",
+    ),
+)
 @click.argument("model", metavar="M.onnx|DIR")
 @click.option("--input", "given", metavar="NAME=FILE.npy", multiple=True, help="An input; those not named are made up.")
 @click.option("--output", metavar="DIR", help="Folder for one .npy file an output.")

@@ -77,6 +77,9 @@ class Program:
     threads: int = 1
     meta: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<program {self.name}: {len(self.calls)} calls of {len(self.kernels)} kernels, {len(self.constants)} constants>"
+
     def kernel(self, entry: str) -> Source:
         """The kernel of that entry (KeyError where there is none)."""
         for k in self.kernels:

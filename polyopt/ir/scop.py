@@ -119,6 +119,10 @@ class Scop:
     label: str = "bit-identical"
     meta: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
+    def __repr__(self) -> str:
+        tensors, statements = (", ".join(x.name for x in xs) for xs in (self.tensors, self.statements))
+        return f"<scop {self.name}: statements {statements}; tensors {tensors}; {len(self.history)} steps, {self.label}>"
+
     def tensor(self, name: str) -> Tensor:
         """The tensor of that name (KeyError where there is none)."""
         for t in self.tensors:
