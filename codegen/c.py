@@ -13,7 +13,7 @@ import cgen
 
 from polyopt.errors import InternalError
 from polyopt.ir import expr as ex
-from polyopt.ir.affine import Affine, affine
+from polyopt.ir.affine import Affine, Range, affine
 from polyopt.ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode, Prefetch, walk
 from polyopt.ir.source import Source
 from polyopt.ir.tensor import Tensor
@@ -26,8 +26,9 @@ from .offsets import IntText, product
 from .operators import binary, fused, lift
 from .parallel import emit_parallel, symbol_lines
 from .prelude import Prelude
-from .prepare import compute_dtype, prepare
+from .prepare import compute_dtype, prepare, scan_along
 from .reductions import Key, accumulate, close_partial, conflicts, lane_key, open_partial, openings
+from .scans import emit_scan, open_carries
 from .state import Scope, State, Val, Vec
 from .unroll import loop_range, unroll
 from .values import value
@@ -189,6 +190,10 @@ def _repeated(e: ex.Expr) -> dict[ex.Expr, Val | None]:
 def _emit_instance(st: State, n: Instance) -> None:
     st.shared_values = _repeated(n.expr)
     t = st.tensors[n.write.tensor]
+    scan = scan_along(n, st.vec.loop, st.tensors, st.fp) if st.vec is not None else None
+    if scan is not None:
+        emit_scan(st, n, scan)
+        return
     key = lane_key(n, st.vec.loop if st.vec is not None else None, st.plan)
     if key is not None:
         accumulate(st, n, key)
@@ -330,6 +335,23 @@ def _emit_strips(st: State, n: Loop, width: int) -> None:
     first = st.names.fresh("v")
     st.ints.ident[first] = first
     st.line(f"{ctype} {first} = {low};")
+    if any(scan_along(x, n, st.tensors, st.fp) for x in n.body if isinstance(x, Instance)):
+        st.push()
+        base = n.lower[0]
+        if len(n.lower) > 1:  # not `first`, which moves on
+            start = st.temp(ctype, first, "lb")
+            st.ints.ident[start] = start
+            st.bind(start, rng, ctype)
+            base = affine(start)
+        open_carries(st, n, width, base)
+        _emit_chunks(st, n, width, first, (ctype, end, rng))
+        st.pop(f"if ({first} < {end}) {{")
+    else:
+        _emit_chunks(st, n, width, first, (ctype, end, rng))
+
+
+def _emit_chunks(st: State, n: Loop, width: int, first: str, bounds: tuple[str, str, Range]) -> None:
+    ctype, end, rng = bounds
     chunks = -(-n.lanes // width)
     counts = [(width,) * chunks] + ([(width,)] if chunks > 1 else [])
     for active in counts:

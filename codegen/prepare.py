@@ -6,13 +6,14 @@ emitted in chunks of W lanes, W the ISA's lanes for the widest element type in i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from polyopt.ir import expr as ex
-from polyopt.ir.affine import Affine, Range
+from polyopt.ir.affine import Affine, Range, var
 from polyopt.ir.dtype import DType, f32
-from polyopt.ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode, Prefetch, walk
+from polyopt.ir.loops import Declare, If, Instance, Loop, LoopNest, LoopNode, Prefetch, Recurrence, recurrence_along, walk
 from polyopt.ir.tensor import Tensor
 from polyopt.target import Isa
 
@@ -22,6 +23,7 @@ from .unroll import loop_range
 
 STACK_LIMIT = 16 << 10
 NAMES_LIMIT = 1024
+POWERS = {"f32": 100, "f64": 900}  # exponents that the powers of a recurrence's factor must stay below
 
 
 @dataclass(frozen=True)
@@ -113,13 +115,27 @@ def _instance_ok(n: Instance, loop: Loop, private: set[str], tensors: dict[str, 
         return not any(_index_depends(x, loop.var) for x in n.write.indices)
     if any(_index_depends(x, loop.var) for x in n.write.indices):
         if n.reduction is None:
-            return True
+            before = ex.substitute_access(n.write, {loop.var: var(loop.var) - 1})
+            carried = any(x.access == before for x in _all_loads(n))
+            return not carried or (scan_along(n, loop, tensors, fp) is not None and _writes(loop, n.write.tensor) == 1)
         return all(isinstance(x, Affine) and x.is_linear_in(loop.var) for x in n.write.indices)
     exact = not compute_dtype(tensors[n.write.tensor].dtype).is_float
     if tensors[n.write.tensor].dtype.kind == "b":
         return False
     own = any(x.access == n.write for x in _all_loads(n))  # other reads of the tensor are of other cells: the loop carries no dependence
     return n.reduction in ("+", "*", "min", "max") and (exact or fp != "strict") and not own and n.write.is_affine
+
+
+def _writes(loop: Loop, tensor: str) -> int:
+    return sum(isinstance(n, Instance) and n.write.tensor == tensor for n in walk(loop.body))
+
+
+def scan_along(n: Instance, loop: Loop, tensors: dict[str, Tensor], fp: str) -> Recurrence | None:
+    """The linear recurrence of an instance that may run as a scan in a vector loop; None where it is none or its powers leave the type's range."""
+    r, name = recurrence_along(n, loop.var), tensors[n.write.tensor].dtype.name
+    if r is None or fp == "strict" or name not in POWERS or r.factor == 0.0:
+        return None
+    return r if abs(math.log2(abs(r.factor))) * min(loop.lanes, 16) < POWERS[name] else None
 
 
 def _index_depends(x: ex.Index, var: str) -> bool:

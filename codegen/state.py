@@ -144,6 +144,8 @@ class State:
     shared_values: dict[Expr, Val | None] = field(default_factory=dict)
     stable: set[str] = field(default_factory=set)
     partials: dict[Any, Any] = field(default_factory=dict)
+    carries: dict[int, str] = field(default_factory=dict)  # of an instance: the register with the value before the next strip
+    scans: dict[Any, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     arena: Arena = field(default_factory=lambda: Arena())
     per_thread: list[Arena] = field(default_factory=list)

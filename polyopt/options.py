@@ -18,7 +18,8 @@ class Options:
     """What the user may choose.
 
     target: cpu, cuda, opencl or hip. isa: native, scalar, avx2, avx512 or neon. threads: of the compiled code.
-    fp: strict (bit-identical to the source order), default (explicit FMA, reassociated reductions), fast (also reciprocal division).
+    fp: strict (bit-identical to the source order), default (explicit FMA, reassociated reductions and linear recurrences), fast (also reciprocal
+    division).
     dims: values for symbolic dims.
     """
 

@@ -100,7 +100,7 @@ def jacobi(T: int, A: f32[N, N], B: f32[N, N]):
 def seidel(T: int, A: f32[N]):
     for _t in range(T):
         for i in range(1, N - 1):
-            A[i] = (A[i - 1] + A[i] + A[i + 1]) * 0.25
+            A[i] = max(A[i - 1] + A[i] + A[i + 1], 0.0) * 0.25
 
 
 @scop

@@ -102,7 +102,7 @@ def gauss_seidel(T: int, A: f32[N, N]):
     for _t in range(T):
         for i in range(1, N - 1):
             for j in range(1, N - 1):
-                A[i, j] = (A[i - 1, j] + A[i, j - 1] + A[i, j] + A[i + 1, j] + A[i, j + 1]) * 0.2
+                A[i, j] = max(A[i - 1, j] + A[i, j - 1] + A[i, j] + A[i + 1, j] + A[i, j + 1], 0.0) * 0.2
 
 
 @scop

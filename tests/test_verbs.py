@@ -159,7 +159,8 @@ def test_tiling_needs_the_skew() -> None:
 
 
 def test_illegal_marks_are_refused() -> None:
-    for verb in (lambda s: vectorize(s, "i", 4), lambda s: parallelize(s, "i"), lambda s: parallelize(s, "t"), lambda s: reverse(s, "i")):
+    assert vectorize(seidel(6, 9), "i", 4).label == "reassociates S"  # a linear recurrence: a scan
+    for verb in (lambda s: vectorize(s, "t", 4), lambda s: parallelize(s, "i"), lambda s: parallelize(s, "t"), lambda s: reverse(s, "i")):
         with pytest.raises(IllegalSchedule):
             verb(seidel(6, 9))
     with pytest.raises(IllegalSchedule):

@@ -258,3 +258,39 @@ def neutral_element(op: str, dtype: DType) -> float | int:
     signed = dtype.kind == "i"
     top = (1 << (dtype.bits - signed)) - 1
     return top if op == "min" else -top - 1 if signed else 0
+
+
+def split_linear(e: Expr, x: Access) -> tuple[float, Expr | None] | None:
+    """The factor c and the rest r with e = c * x + r in real numbers, where e is linear in the loads of one element; None where it is not.
+
+    A rest of None is zero. Products and quotients by constants are multiplied out, so that rounding differs from that of `e`.
+    """
+    if isinstance(e, Load) and e.access == x:
+        return 1.0, None
+    if all(y.access != x for y in loads(e)):
+        return 0.0, e
+    if isinstance(e, Unary) and e.op == "-":
+        part = split_linear(e.x, x)
+        return part and (-part[0], None if part[1] is None else Unary("-", part[1]))
+    if not isinstance(e, Binary):
+        return None
+    if e.op in ("+", "-"):
+        left, right = split_linear(e.x, x), split_linear(e.y, x)
+        if left is None or right is None:
+            return None
+        sign = 1.0 if e.op == "+" else -1.0
+        return left[0] + sign * right[0], _sum(e.op, left[1], right[1])
+    for scale, part in ((e.y, e.x), (e.x, e.y)) if e.op == "*" else ((e.y, e.x),):
+        if e.op in ("*", "/") and isinstance(scale, Const) and scale.value:
+            inner = split_linear(part, x)
+            k = float(scale.value) if e.op == "*" else 1.0 / float(scale.value)
+            return inner and (inner[0] * k, None if inner[1] is None else Binary(e.op, inner[1], scale))
+    return None
+
+
+def _sum(op: str, x: Expr | None, y: Expr | None) -> Expr | None:
+    if y is None:
+        return x
+    if x is None:
+        return y if op == "+" else Unary("-", y)
+    return Binary(op, x, y)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Union
 
-from .affine import Affine, Range
-from .expr import Access, Expr
+from .affine import Affine, Range, var
+from .expr import Access, Expr, loads, split_linear, substitute_access
 from .tensor import ScalarArg, Tensor
 
 
@@ -28,11 +28,21 @@ class Instance:
 
 
 @dataclass(frozen=True)
+class Recurrence:
+    """What `write = expr` computes along a loop: x[v] = factor * x[v - 1] + rest (None: zero). `previous` is the load of x[v - 1]."""
+
+    previous: Access
+    factor: float
+    rest: Expr | None
+
+
+@dataclass(frozen=True)
 class Loop:
     """`for var in [max(lower), min(upper))` by `step`. `name` is the schedule's loop name (for comments).
 
-    `mark`: "" (plain), "vector" (`lanes` iterations at once, strip by strip from the first), "unroll", "parallel" (iterations independent),
-    "bind:block.x" and so on. `range`: proven inclusive bounds of the variable, None where unbounded.
+    `mark`: "" (plain), "vector" (`lanes` iterations at once, strip by strip from the first; what they carry is a reduction or a linear
+    recurrence), "unroll", "parallel" (iterations independent), "bind:block.x" and so on. `range`: proven inclusive bounds of the variable,
+    None where unbounded.
     """
 
     var: str
@@ -126,3 +136,21 @@ def with_body(n: LoopNode, body: tuple[LoopNode, ...]) -> LoopNode:
     """A loop or guard with another body."""
     assert isinstance(n, Loop | If)
     return replace(n, body=body)
+
+
+def recurrence_along(n: Instance, v: str) -> Recurrence | None:
+    """The linear recurrence of first order that an instance computes along a loop; None where it reads no cell of the iteration before it, or
+    reads it in another way."""
+    if n.reduction is not None or not n.write.is_affine:
+        return None
+    previous = substitute_access(n.write, {v: var(v) - 1})
+    own = [x.access for x in loads(n.expr) if x.access.tensor == n.write.tensor]
+    if previous == n.write or previous not in own or not all(a == previous or _never_meet(a, previous) for a in own):
+        return None
+    part = split_linear(n.expr, previous)
+    return None if part is None else Recurrence(previous, *part)
+
+
+def _never_meet(a: Access, b: Access) -> bool:
+    gaps = [x - y for x, y in zip(a.affine_indices(), b.affine_indices(), strict=True)] if a.is_affine else []
+    return any(g.is_const and g.const for g in gaps)

@@ -17,7 +17,7 @@ from functools import cache
 import islpy as isl
 
 from ..errors import InternalError
-from ..ir.loops import Loop, LoopNest
+from ..ir.loops import Loop, LoopNest, recurrence_along
 from ..ir.scop import Scop
 from ..isl_ext import IN, OUT, OperationBudget, maps_of, max_operations, sample_map, sample_set
 from .agree import follows_schedule
@@ -246,10 +246,21 @@ def _check_iterations(scop: Scop, dependent: list[Pair]) -> None:
                 bad = None if kind.startswith("private") else _carried(active, d)
             elif loop.mark == "vector" and not _is_free(scop, kind):
                 # all lanes run one statement before the next, and it reads all lanes before it writes any
-                bad = find_unordered_pair(active, a, b, d + 1, d if kind.endswith("anti") and a is b else None)
+                free = _recurrent(active, a, d) if kind == "flow" and a is b and scop.label != "bit-identical" else None
+                seen = active if free is None else active.subtract(free)
+                bad = find_unordered_pair(seen, a, b, d + 1, d if kind.endswith("anti") and a is b else None)
             if bad is not None:
                 _refuse(scop, kind, bad, a, b, f"the {loop.mark} loop {loop.var}")
             active = active.equate(IN, d, OUT, d)
+
+
+def _recurrent(active: isl.Map, x: Leaf, d: int) -> isl.Map | None:
+    """The pairs in neighbouring iterations of the loop of depth d, equal in all others, where the leaf is a linear recurrence along it."""
+    if recurrence_along(x.instance, x.loops[d].var) is None:
+        return None
+    own = isl.MultiAff.identity_on_domain_space(x.domain.get_space())
+    step = own.set_at(d, own.get_at(d).add_constant_val(isl.Val.one(active.get_ctx())))
+    return active.intersect(isl.Map.from_multi_aff(step))
 
 
 def _carried(active: isl.Map, d: int) -> isl.Map | None:

@@ -15,10 +15,11 @@ import islpy as isl
 
 from ..errors import IllegalSchedule, InternalError, ScheduleError
 from ..ir.scop import Dependences, Scop, Violation
-from ..isl_ext import IN, OperationBudget, maps_of, max_operations, node_type, read_set
+from ..isl_ext import IN, OUT, OperationBudget, maps_of, max_operations, node_type, read_map, read_set
 from .deps import BUDGET, compute_private_flow, compute_private_order, has_private
 from .digits import compute_frame
 from .order import compute_dates, find_unordered
+from .recurrences import recurrent_pairs
 from .repair import member_name, suggest_loops, suggest_skew
 from .witness import describe
 
@@ -263,7 +264,8 @@ def find_vector_violation(scop: Scop, band: isl.ScheduleNode, member: int, reass
     """Some dependences that vector execution of a member breaks; None where it is legal.
 
     One statement reads all lanes before it writes any, so an anti dependence from a lane to a later lane of the same statement holds.
-    Where the lanes differ in the loops inside, no dependence may go from one lane to another.
+    Where the lanes differ in the loops inside, no dependence may go from one lane to another. With `reassociate` a reduction may be carried, and
+    a linear recurrence from one lane to the next.
     """
     outer, full = vector_order(band, member, lanes)
     apart = band.band_n_member() == 1 and lanes_differ(band)
@@ -279,9 +281,23 @@ def find_vector_violation(scop: Scop, band: isl.ScheduleNode, member: int, reass
             one_statement = m.get_tuple_name(isl.dim_type.in_) == m.get_tuple_name(isl.dim_type.out)
             dates = full_dates if kind.endswith("anti") and one_statement and not apart else outer_dates
             bad = find_unordered(m.to_union_map(), dates)
+            if bad is not None and reassociate and kind == "flow" and one_statement and not apart:
+                bad = find_unordered(_without_recurrence(scop, m, own, outer).to_union_map(), dates)
             if bad is not None:
                 return kind, bad
     return None
+
+
+def _without_recurrence(scop: Scop, deps: isl.Map, own: isl.MultiUnionPwAff, order: isl.UnionMap) -> isl.Map:
+    """A statement's flow without the pairs in neighbouring lanes, equal in all other dates, through which it is a linear recurrence."""
+    name = deps.get_tuple_name(IN)
+    pairs = recurrent_pairs(scop, scop.statement(name))
+    if pairs is None:
+        return deps
+    lane = next(m for m in maps_of(isl.UnionMap.from_multi_union_pw_aff(own)) if m.get_tuple_name(IN) == name).reset_tuple_id(OUT)
+    neighbours = lane.apply_range(read_map("{ [d] -> [d + 1] }")).apply_range(lane.reverse())
+    dates = next(m for m in maps_of(order) if m.get_tuple_name(IN) == name)
+    return deps.subtract(pairs.intersect(neighbours).intersect(dates.apply_range(dates.reverse())))
 
 
 def is_vectorizable(scop: Scop, band: isl.ScheduleNode, member: int = 0, *, reassociate: bool = False, lanes: int | None = None) -> bool:

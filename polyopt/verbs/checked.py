@@ -1,7 +1,8 @@
 """How a verb ends: the new schedule is checked against the dependences, recorded and labelled.
 
 Takes the scop before and the schedule after; gives the scop after or raises IllegalSchedule. A schedule that only reorders an associative
-reduction is legal and labelled *reassociates*. Marks that stand in the tree are promises: they must hold in the new order too.
+reduction, or runs a linear recurrence in lanes, is legal and labelled *reassociates*. Marks that stand in the tree are promises: they must hold in
+the new order too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..ir.scop import Scop, Step
 from ..isl_ext import IN, OperationBudget, max_operations
 from ..poly.deps import BUDGET, compute_dependences
 from ..poly.legality import Repair, check_parallel, check_schedule, check_vectorizable, find_reassociation, find_vector_violation
+from ..poly.recurrences import has_recurrence, recurrent_loads
 from .tree import band_node, chains, read_tree
 
 
@@ -63,12 +65,12 @@ def labelled(scop: Scop, find: Callable[[], tuple[str, isl.Map] | None]) -> Scop
     Where isl's budget is spent on the question, the label does not promise what is not proven.
     """
     assert scop.dependences is not None
-    if scop.label != "bit-identical" or scop.dependences.reduction.is_empty():
+    if scop.label != "bit-identical" or (scop.dependences.reduction.is_empty() and not has_recurrence(scop)):
         return scop
     try:
         with max_operations(BUDGET):
             broken = find()
         name = broken[1].get_tuple_name(IN) if broken is not None else None
     except OperationBudget:
-        name = next(s.name for s in scop.statements if s.reduction is not None)
+        name = next(s.name for s in scop.statements if s.reduction is not None or recurrent_loads(scop, s))
     return scop if name is None else replace(scop, label=f"reassociates {name}")
