@@ -14,7 +14,7 @@ from pathlib import Path
 
 from polyopt.ir.source import Source
 
-FLAGS = ("-O1", "-g", "-fno-inline", "-fno-tree-loop-im", "-fno-move-loop-invariants", "-fno-tree-fre", "-fno-tree-pre", "-fno-tree-dominator-opts",
+FLAGS = ("-O1", "-g", "-fno-inline", "-fno-tree-loop-im", "-fno-tree-fre", "-fno-tree-pre", "-fno-tree-dominator-opts",
          "-fno-gcse", "-fno-tree-vectorize", "-fno-tree-dse", "-fno-tree-sink", "-ffp-contract=off")  # fmt: skip
 FLUSH = 8 << 20
 

@@ -386,6 +386,8 @@ class _Summer:
                 new += [x * m - high * q - (1 if h < j else 0) for h, (q, x) in enumerate(highs) if h != j]
                 # the sum is 0 where the bounds just miss each other; so the real shadow is enough
                 new.append(high * k - low * m + (1 if k == m == 1 else 0))
+                if several and _tighten(new) is None:
+                    continue
                 if several and _set_of(new, self.params, left).is_empty():
                     continue
                 self.sum(left, new, [], sum_over(value, name, -((-low) // k), high // m))
@@ -394,14 +396,19 @@ class _Summer:
         """Bounds without those that another one implies wherever the other constraints hold."""
         if len(bounds) == 1:
             return bounds
-        around = _set_of(others, self.params, names)
+        around: isl.Set | None = None
         kept = list(bounds)
         for b in bounds:
             for other in kept:
                 if other is b:
                     continue
                 weaker = (other[1] * b[0] - b[1] * other[0]) * sign  # >= 0 where `other` is at least as strong
-                if around.is_subset(_set_of([weaker], self.params, names)):
+                if weaker.is_const:
+                    implied = weaker.const >= 0
+                else:
+                    around = _set_of(others, self.params, names) if around is None else around
+                    implied = around.is_subset(_set_of([weaker], self.params, names))
+                if implied:
                     kept.remove(b)
                     break
         return kept
@@ -415,7 +422,7 @@ def _period(f: FloorDiv, name: str) -> int:
 
 
 def _tighten(rows: Sequence[Affine]) -> list[Affine] | None:
-    """Inequalities divided by the gcd of their coefficients, the strongest of each direction; None where one never holds."""
+    """Inequalities divided by the gcd of their coefficients, the strongest of each direction; None where one, or two together, never hold."""
     best: dict[tuple[tuple[object, int], ...], Affine] = {}
     for e in rows:
         if not e.terms:
@@ -427,6 +434,10 @@ def _tighten(rows: Sequence[Affine]) -> list[Affine] | None:
         old = best.get(e.terms)
         if old is None or e.const < old.const:
             best[e.terms] = e
+    for terms, e in best.items():
+        opposite = best.get(tuple((a, -k) for a, k in terms))
+        if opposite is not None and e.const + opposite.const < 0:
+            return None
     return list(best.values())
 
 

@@ -83,13 +83,14 @@ class QuasiPolynomial:
 
     def evaluate(self, values: Mapping[str, int]) -> Fraction:
         """The value at a point."""
-        total = Fraction(0)
+        scale = lcm(*(c.denominator for _, c in self.terms))
+        total = 0
         for m, c in self.terms:
-            product = 1
+            product = c.numerator * (scale // c.denominator)
             for a, e in m:
                 product *= (values[a] if isinstance(a, str) else a.num.evaluate(values) // a.den) ** e
-            total += c * product
-        return total
+            total += product
+        return Fraction(total, scale)
 
     def __str__(self) -> str:
         if not self.terms:

@@ -13,21 +13,77 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import islpy as isl
 
+from ..ir.affine import Affine
 from ..ir.scop import Scop
 from ..ir.tensor import Tensor
 from ..isl_ext import PARAM, SET, fix_params
-from .counting import Count, count
+from .convert import from_pw_aff
+from .counting import Count, Piece, count
 from .loop_tree import Place, Ref, elements_below
+from .quasipoly import lift
 
-WAYS = 8  # a footprint that is over a cache's size by more than 1/WAYS leaves nothing of itself in it
 SAMPLES = 7  # iterations at which a loop is looked at, besides the first and the last
+ROWS = 256  # rows whose place in a cache is looked at
+APART = 1.25  # how much more lines groups have one by one than together, at most, to count as apart
+THIN = 1.5  # lines of a row of what counts as a column
 SHARED = 0.5  # how much two groups have in common in neighbouring iterations to count as one
 
 Values = Mapping[str, int]
+Loads = dict[int, float]  # how many lines a set of the cache gets → the share of the sets
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache of least recent use: its size in bytes, and how many lines a set holds."""
+
+    size: int
+    ways: int = 8
+    line: int = 64
+
+    @property
+    def sets(self) -> int:
+        """How many sets."""
+        return max(1, self.size // (self.line * self.ways))
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Lines in memory: `rows` runs of `run` lines each, `pitch` lines from one start to the next."""
+
+    rows: int
+    run: float
+    pitch: float
+
+    @property
+    def lines(self) -> float:
+        """How many lines."""
+        return self.rows * self.run
+
+    def loads(self, sets: int) -> Loads:
+        """How the lines fall on the sets of a cache."""
+        if self.rows == 1:
+            whole, part = divmod(self.run, sets)
+            share = part / sets
+            return {int(whole): 1 - share, int(whole) + 1: share} if share else {int(whole): 1.0}
+        per = [0.0] * sets
+        looked = min(self.rows, ROWS)
+        for k in range(looked):
+            first, left = k * self.pitch, self.run
+            at = int(first)
+            while left > 0:
+                per[at % sets] += min(1.0, left)
+                at, left = at + 1, left - 1
+        out: Loads = {}
+        for x in per:
+            whole, part = divmod(x * self.rows / looked, 1)
+            out[int(whole)] = out.get(int(whole), 0.0) + (1 - part) / sets
+            if part:
+                out[int(whole) + 1] = out.get(int(whole) + 1, 0.0) + part / sets
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +112,7 @@ class Region:
         n, per = self.points.dim(SET), self.line // self.itemsize
         if per < 1 or n == 0 or (n > 1 and (self.row is None or self.row % per)):
             return None
-        line = isl.Map.read_from_str(self.points.get_ctx(), f"{{ [x] -> [q] : {per}q <= x < {per}q + {per} }}")
-        if n > 1:
-            line = isl.Map.identity(isl.Space.set_alloc(self.points.get_ctx(), 0, n - 1).map_from_set()).flat_product(line)
-        lines = count(self.points.reset_tuple_id().apply(line))
+        lines = count(self.points.reset_tuple_id().apply(to_lines(n, per)))
         return lines if lines.is_closed else None
 
     @cached_property
@@ -82,6 +135,15 @@ class Region:
         step = int(self.points.get_stride(n - 1).to_python()) if n else 1
         return min(1.0, max(1, step) * self.itemsize / self.line)
 
+    def stretch(self, values: Values) -> Stretch:
+        """The lines as runs in memory."""
+        lines, n = self.lines(values), self.points.dim(SET)
+        rows = round(self.rows.at(values)) if n > 1 and self.row is not None else 1
+        if rows <= 1 or self.row is None or lines >= rows * self.row * self.itemsize / self.line:
+            return Stretch(1, lines, lines)
+        step = max(1, int(self.points.get_stride(n - 2).to_python()))
+        return Stretch(rows, lines / rows, step * self.row * self.itemsize / self.line)
+
     def lines(self, values: Values) -> float:
         """The lines that hold the elements: exact, or on average over where rows start."""
         if self.exact is not None:
@@ -93,6 +155,13 @@ class Region:
         return out
 
 
+@cache
+def to_lines(n: int, per: int) -> isl.Map:
+    """The map from n indices to the same with the last one divided by the number of elements in a line."""
+    outer = "".join(f"i{k}, " for k in range(n - 1))
+    return isl.Map.read_from_str(isl.DEFAULT_CONTEXT, f"{{ [{outer}x] -> [{outer}q] : {per}q <= x < {per}q + {per} }}")
+
+
 class Traffic:
     """Footprints and misses of a schedule whose sizes are known. `places`: its tree, read with these sizes."""
 
@@ -101,11 +170,12 @@ class Traffic:
         self.rows = {t.name: (t.shape[-1].evaluate(sizes) if t.shape else None) for t in scop.tensors}
         self._regions: dict[tuple[str, tuple[int, ...], int], Region] = {}
         self._lines: dict[tuple[int, tuple[int, ...]], float] = {}
-        self._ranges: dict[tuple[Place, tuple[int, ...]], tuple[int, int]] = {}
+        self._ends: dict[Place, tuple[_Ends, _Ends]] = {}
         self._trips: dict[Place, Count] = {}
         self._depends: dict[Place, frozenset[str]] = {}
         self._groups: dict[Place, dict[str, list[tuple[Ref, ...]]]] = {}
-        self._misses: dict[tuple[Place, int, tuple[int, ...]], dict[str, float]] = {}
+        self._misses: dict[tuple[Place, Cache, tuple[int, ...]], dict[str, float]] = {}
+        self._kept: dict[tuple[Place, Cache, tuple[int, ...]], dict[str, float]] = {}
 
     # ---- footprints
     def region(self, tensor: str, refs: Sequence[Ref], depth: int) -> Region:
@@ -159,11 +229,9 @@ class Traffic:
     def range(self, loop: Place, at: Values) -> tuple[int, int]:
         """The first and the last date of a loop that has iterations."""
         assert loop.dates is not None
-        key = (loop, tuple(at[n] for n in loop.path))
-        if key not in self._ranges:
-            fixed = fix_params(loop.dates, {n: at[n] for n in loop.path})
-            self._ranges[key] = (int(fixed.dim_min_val(0).to_python()), int(fixed.dim_max_val(0).to_python()))
-        return self._ranges[key]
+        if loop not in self._ends:
+            self._ends[loop] = (_ends(loop.dates.dim_min(0)), _ends(loop.dates.dim_max(0)))
+        return self._ends[loop][0].at(at), self._ends[loop][1].at(at)
 
     def samples(self, loop: Place, at: Values) -> list[tuple[dict[str, int], float]]:
         """Iterations that stand for all, with weights that add up to their number."""
@@ -229,7 +297,7 @@ class Traffic:
 
     def _meet(self, loop: Place, g: Sequence[Ref], h: Sequence[Ref], at: Values) -> bool:
         depth = len(loop.path) + 1
-        one, other = elements_below(g, depth), elements_below(h, depth)
+        one, other = (self._in_lines(elements_below(x, depth)) for x in (g, h))
         here = _at(one, at)
         near = _at(other, at)
         for d in (-1, 1):
@@ -237,71 +305,110 @@ class Traffic:
         least = min(_size(here), _size(_at(other, at)))
         return least > 0 and _size(here.intersect(near)) >= SHARED * least
 
-    # ---- misses
-    def misses(self, capacity: int, place: Place | None = None, at: Values | None = None) -> dict[str, float]:
-        """The lines of each tensor that one run of a place brings into a cache of `capacity` bytes that holds none of them."""
-        return dict(self._brought(self.root if place is None else place, capacity // self.line, at or {}))
+    def _in_lines(self, s: isl.Set) -> isl.Set:
+        """The lines of elements, as if rows started at lines."""
+        n = s.dim(SET)
+        if not n:
+            return s
+        bits = self.scop.tensor(s.get_tuple_name()).dtype.bits
+        return s.reset_tuple_id().apply(to_lines(n, max(1, 8 * self.line // bits)))
 
-    def _brought(self, place: Place, lines: int, at: Values) -> dict[str, float]:
-        key = (place, lines, tuple(at[n] for n in sorted(self.depends(place))))
+    # ---- misses
+    def misses(self, cache: Cache, place: Place | None = None, at: Values | None = None) -> dict[str, float]:
+        """The lines of each tensor that one run of a place brings into a cache that holds none of them."""
+        return dict(self._brought(self.root if place is None else place, cache, at or {}))
+
+    def stretches(self, place: Place, at: Values) -> list[tuple[str, Stretch]]:
+        """What one run of a place touches, as runs in memory."""
+        depth, out = len(place.path), []
+        for t in place.tensors:
+            together = self.region(t, _of(place.refs, t), depth).stretch(at)
+            groups = self.groups(place)[t]
+            apart = [self.region(t, g, depth).stretch(at) for g in groups] if 1 < len(groups) <= 4 else []
+            thin = all(s.rows == 1 or s.run <= THIN for s in apart)  # rows and columns fall on the sets each in its own way
+            apart = apart if together.rows > 1 and thin and sum(s.lines for s in apart) <= APART * together.lines else []
+            out += [(t, s) for s in apart] or [(t, together)]
+        return out
+
+    def _stays(self, place: Place, cache: Cache, at: Values) -> dict[str, float]:
+        key = (place, cache, tuple(at[n] for n in sorted(self.depends(place))))
+        if key not in self._kept:
+            self._kept[key] = stays(self.stretches(place, at), cache)
+        return self._kept[key]
+
+    def _brought(self, place: Place, cache: Cache, at: Values) -> dict[str, float]:
+        key = (place, cache, tuple(at[n] for n in sorted(self.depends(place))))
         if key not in self._misses:
             if place.kind == "leaf":
                 self._misses[key] = self.lines(place, at)
             elif place.kind == "sequence":
-                self._misses[key] = self._sequence(place, lines, at)
+                self._misses[key] = self._sequence(place, cache, at)
             else:
-                self._misses[key] = self._loop(place, lines, at)
+                self._misses[key] = self._loop(place, cache, at)
         return self._misses[key]
 
-    def _loop(self, loop: Place, lines: int, at: Values) -> dict[str, float]:
+    def _loop(self, loop: Place, cache: Cache, at: Values) -> dict[str, float]:
         once = self.lines(loop, at)
-        kept = stays(sum(once.values()), lines)
-        if kept == 1:
+        kept = self._stays(loop, cache, at)
+        if all(k == 1 for k in kept.values()):
             return once
         body = loop.children[0]
         samples = self.samples(loop, at)
         number = sum(w for _, w in samples)
-        share = 0.0
-        again = dict.fromkeys(once, 0.0)
+        share, again = dict.fromkeys(once, 0.0), dict.fromkeys(once, 0.0)
         for x, w in samples:
-            stay = stays(self.total(body, x), lines)
-            share += w * stay / number
-            if stay < 1:
-                for t, m in self._brought(body, lines, x).items():
-                    again[t] += w * (1 - stay) * m
+            stay = self._stays(body, cache, x)
+            lost = any(k < 1 for k in stay.values())
+            brought = self._brought(body, cache, x) if lost else {}
+            for t, k in stay.items():
+                share[t] += w * k / number
+                again[t] += w * (1 - k) * brought.get(t, 0.0)
         out = {}
         for t, f in once.items():
             new = sum(self.lines_of(t, g, len(loop.path), at) for g in self.groups(loop)[t])
-            out[t] = kept * f + (1 - kept) * max(f, share * new + again[t])
+            out[t] = kept[t] * f + (1 - kept[t]) * max(f, share[t] * new + again[t])
         return out
 
-    def _sequence(self, place: Place, lines: int, at: Values) -> dict[str, float]:
+    def _sequence(self, place: Place, cache: Cache, at: Values) -> dict[str, float]:
         out = dict.fromkeys(place.tensors, 0.0)
-        depth = len(place.path)
         for k, c in enumerate(place.children):
             if not self._runs(c, at):
                 continue
-            for t, m in self._brought(c, lines, at).items():
-                j = next((j for j in range(k - 1, -1, -1) if t in place.children[j].tensors), None)
-                shared = 0.0
-                if j is not None:
-                    before, now = _of(place.children[j].refs, t), _of(c.refs, t)
-                    both = self.lines_of(t, before, depth, at) + self.lines_of(t, now, depth, at) - self.lines_of(t, (*before, *now), depth, at)
-                    between = sum(self.total(x, at) for x in place.children[j + 1 : k])
-                    shared = max(0.0, both) * stays(between + self._distance(place.children[j], c, t, at), lines)
-                out[t] += max(0.0, m - shared)
+            for t, m in self._brought(c, cache, at).items():
+                out[t] += max(0.0, m - self._left(place, k, t, cache, at))
         return out
+
+    def _left(self, place: Place, k: int, tensor: str, cache: Cache, at: Values) -> float:
+        """The lines of a tensor that the parts of a sequence before number k have left in the cache, and that part k uses."""
+        depth, now = len(place.path), _of(place.children[k].refs, tensor)
+        refs: tuple[Ref, ...] = ()
+        left = known = 0.0
+        for j in range(k - 1, -1, -1):
+            earlier = _of(place.children[j].refs, tensor)
+            if not earlier:
+                continue
+            refs = (*earlier, *refs)
+            parts = [self.lines_of(tensor, x, depth, at) for x in (refs, now, (*refs, *now))]
+            both = parts[0] + parts[1] - parts[2]
+            between = [s for x in place.children[j + 1 : k] for s in self.stretches(x, at) if s[0] != tensor]
+            if both > known:
+                distance = between + self._distance(place.children[j], place.children[k], tensor, at)
+                left += (both - known) * stays(distance, cache).get(tensor, 0.0)
+                known = both
+        return left
 
     def _runs(self, place: Place, at: Values) -> bool:
         return place.kind != "loop" or self.trips(place, at) > 0
 
-    def _distance(self, before: Place, after: Place, tensor: str, at: Values) -> float:
-        """The lines between the last use of a tensor's lines in one part of a sequence and their first use in the next."""
+    def _distance(self, before: Place, after: Place, tensor: str, at: Values) -> list[tuple[str, Stretch]]:
+        """What lies between the last use of a tensor's lines in one part of a sequence and their first use in the next."""
         (a, whole_a), (b, whole_b) = self._core(before, tensor, at), self._core(after, tensor, at)
-        return max(a, b) if whole_a and whole_b else a + b
+        if whole_a and whole_b:
+            return max(a, b, key=lambda s: sum(x.lines for _, x in s))
+        return a + [x for x in b if x[0] != tensor]
 
-    def _core(self, place: Place, tensor: str, at: Values) -> tuple[float, bool]:
-        """The lines of the innermost run that touches all of a tensor's part; True where that is the place as a whole."""
+    def _core(self, place: Place, tensor: str, at: Values) -> tuple[list[tuple[str, Stretch]], bool]:
+        """What the innermost run touches that touches all of a tensor's part; True where that is the place as a whole."""
         here, values = place, dict(at)
         mine = self.lines(place, at).get(tensor, 0.0)
         while here.kind == "loop" and self.trips(here, values) > 0:
@@ -311,12 +418,54 @@ class Traffic:
             if self.lines(body, x).get(tensor, 0.0) < 0.9 * mine:
                 break
             here, values = body, x
-        return self.total(here, values), here is place
+        return self.stretches(here, values), here is place
 
 
-def stays(footprint: float, lines: int) -> float:
-    """The part of a footprint that is still in a cache when it is used again. Beyond its size, sets overflow one after the other."""
-    return min(1.0, max(0.0, 1 - WAYS * (footprint / lines - 1))) if lines else 0.0
+def stays(stretches: Sequence[tuple[str, Stretch]], cache: Cache) -> dict[str, float]:
+    """The part of each tensor's lines that is still in a cache when all of these lines have been used once more in between.
+
+    The lines of each tensor fall on the sets as its rows lie in memory, those of different tensors independently. A set that gets more lines than
+    it holds keeps none of them (least recent use, in cyclic order).
+    """
+    total = sum(s.lines for _, s in stretches)
+    if all(s.rows == 1 for _, s in stretches) and total > 2 * cache.sets * cache.ways:
+        return {t: 0.0 for t, _ in stretches}
+    loads = [s.loads(cache.sets) for _, s in stretches]
+    out: dict[str, float] = {}
+    for k, (t, _) in enumerate(stretches):
+        others: Loads = {0: 1.0}
+        for j, other in enumerate(loads):
+            if j != k:
+                others = _sum(others, other, cache.ways + 1)
+        held = sum(p * n * sum(q for m, q in others.items() if n + m <= cache.ways) for n, p in loads[k].items())
+        mine = sum(p * n for n, p in loads[k].items())
+        out[t] = min(out.get(t, 1.0), held / mine if mine else 1.0)
+    return {t: 1.0 if k > 0.999 else k for t, k in out.items()}
+
+
+def _sum(a: Loads, b: Loads, most: int) -> Loads:
+    """How the lines of two independent groups fall on the sets together; loads over `most` count as `most`."""
+    out: Loads = {}
+    for n, p in a.items():
+        for m, q in b.items():
+            at = min(most, n + m)
+            out[at] = out.get(at, 0.0) + p * q
+    return out
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """A piecewise affine function of the dates around: where each piece holds, and its value."""
+
+    pieces: tuple[tuple[Piece, Affine], ...]
+
+    def at(self, values: Values) -> int:
+        """The value at given dates."""
+        return next((x.evaluate(values) for where, x in self.pieces if where.holds(values)), 0)
+
+
+def _ends(p: isl.PwAff) -> _Ends:
+    return _Ends(tuple((Piece(where, lift(0)), x) for where, x in from_pw_aff(p)))
 
 
 def _of(refs: Sequence[Ref], tensor: str) -> tuple[Ref, ...]:
