@@ -23,11 +23,13 @@ from ..errors import OutputError, UserError
 from ..ir.expr import Access
 from ..ir.scop import Dependences, Scop, Step
 from ..ir.source import Source
-from ..ir.text import schedule_text, show, to_text
+from ..ir.text import schedule_text, show, to_text, update_text
 from ..ir.verify import verify_nest, verify_scop, verify_source
 from ..lower.loops import lower_to_loops
 from ..options import Options
 from ..poly.certify import Certificate, certify
+from ..poly.cost import Cost
+from ..poly.cost_model import compute_cost
 from ..poly.deps import compute_dependences
 from ..target import cpu_target
 from ..verbs import VERBS
@@ -143,14 +145,23 @@ class Schedule:
         """Draw domains, dependences and tiles (needs matplotlib)."""
         return show(self.scop, **options)
 
+    def cost(self, target: str = "cpu", isa: str = "native", **dims: int) -> Cost:
+        """What this schedule computes, touches and moves: closed forms in the dims and, where all have values, numbers.
+
+        `s.cost(N=1000)` gives a value to each dim; the caches are those of the target. Raises UserError for dims that are missing or unknown.
+        """
+        if target != "cpu":
+            raise UserError(f"target {target}: the cost model knows the caches of a cpu only")
+        return compute_cost(replace(self.scop, dependences=self.dependences), cpu_target(isa), dims or None)
+
     def explain(self) -> str:
-        """A report: what was applied, statements, dependences, the schedule tree, and the loops that come of it."""
+        """A report: what was applied, statements, dependences, the schedule tree, the loops that come of it, and what they cost."""
         steps = "\n".join(f"  {k}. {s}" for k, s in enumerate(self.history, 1)) or "  (none)"
-        statements = "\n".join(f"  {s.name}: {s.domain}\n    {s.write} {s.reduction or ''}= …" for s in self.scop.statements)
+        statements = "\n".join(f"  {s.name}: {s.domain}\n    {update_text(s.write, s.expr, s.reduction)}" for s in self.scop.statements)
         deps = str(self.dependences).replace("\n", "\n  ")
         return "\n".join(
             [f"{self.scop.name}: {self.label}", "steps:", steps, "statements:", statements, "dependences:", f"  {deps}",
-             "schedule:", schedule_text(self.scop.schedule), "loops:", to_text(lower_to_loops(self.scop))]
+             "schedule:", schedule_text(self.scop.schedule), "loops:", to_text(lower_to_loops(self.scop)), str(self.cost())]
         )  # fmt: skip
 
     def verify(self) -> Certificate:

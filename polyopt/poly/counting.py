@@ -128,7 +128,7 @@ class Count:
         return text or "0"
 
 
-def count(points: isl.Set, context: isl.Set | None = None) -> Count:
+def count(points: isl.Set, context: isl.Set | None = None, budget: int = BUDGET) -> Count:
     """The number of points of a set, as a function of its parameters (which lie in `context`).
 
     A set without closed form gives a Count that counts at concrete sizes. Raises UserError for a set that has infinitely many points.
@@ -136,7 +136,7 @@ def count(points: isl.Set, context: isl.Set | None = None) -> Count:
     if context is not None:
         points = points.gist_params(context)
     try:
-        with max_operations(BUDGET):
+        with max_operations(budget):
             return Count(tuple(_closed_form(points)), context)
     except (NoClosedForm, OperationBudget):
         return Count((), context, ((1, points),))

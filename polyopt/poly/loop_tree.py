@@ -69,6 +69,8 @@ class Place:
     mark: str = ""
     dates: isl.Set | None = None  # of a loop, with the dates of the loops around as parameters
     refs: tuple[Ref, ...] = ()
+    band: tuple[isl.ScheduleNode, int] | None = None  # of a loop, with its number in the band
+    around: isl.Set | None = None  # the dates of the loops around at which something runs, as parameters
 
     def walk(self) -> Iterator[Place]:
         """This place and all below."""
@@ -122,12 +124,12 @@ def _read(r: _Reader, node: isl.ScheduleNode, path: tuple[str, ...], mark: str, 
         dates = _dates(r, names, path, inner)
         for s in names:
             r.dates[s].pop()
-        return Place("loop", path, names, (body,), inner, mark, dates, body.refs)
+        return Place("loop", path, names, (body,), inner, mark, dates, body.refs, (node, member), _around(r, names, path))
     if kind in (KIND.sequence, KIND.set):
         children = tuple(_read(r, node.child(i), path, "") for i in range(node.n_children()))
-        return Place("sequence", path, names, children, refs=tuple(x for c in children for x in c.refs))
+        return Place("sequence", path, names, children, refs=tuple(x for c in children for x in c.refs), around=_around(r, names, path))
     refs = tuple(ref for s in names for ref in _refs(r, r.scop.statement(s), path))
-    return Place("leaf", path, names, refs=refs)
+    return Place("leaf", path, names, refs=refs, around=_around(r, names, path))
 
 
 def _fresh(name: str, taken: Sequence[str]) -> str:
@@ -155,6 +157,17 @@ def _dates(r: _Reader, names: Sequence[str], path: tuple[str, ...], name: str) -
         out = one if out is None else out.union(one)
     assert out is not None
     return outer_as_params(out.coalesce(), len(path))
+
+
+def _around(r: _Reader, names: Sequence[str], path: tuple[str, ...]) -> isl.Set | None:
+    if not path:
+        return None
+    out: isl.Set | None = None
+    for s in names:
+        one = r.bind(_prefix(r, r.scop.statement(s), path).range())
+        out = one if out is None else out.union(one)
+    assert out is not None
+    return outer_as_params(out.coalesce(), len(path)).params()
 
 
 def outer_as_params(s: isl.Set, n: int) -> isl.Set:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from math import prod
 
 import islpy as isl
 
@@ -26,7 +27,8 @@ from .counting import Count, Piece, count
 from .loop_tree import Place, Ref, elements_below
 from .quasipoly import lift
 
-SAMPLES = 7  # iterations at which a loop is looked at, besides the first and the last
+SAMPLES = (7, 7, 3, 1)  # iterations at which a loop is looked at, by how many loops are around it, besides the first and the last
+BUDGET = 60_000  # isl operations for the closed form of one footprint
 ROWS = 256  # rows whose place in a cache is looked at
 APART = 1.25  # how much more lines groups have one by one than together, at most, to count as apart
 THIN = 1.5  # lines of a row of what counts as a column
@@ -86,6 +88,22 @@ class Stretch:
         return out
 
 
+@dataclass(frozen=True)
+class Ends:
+    """A piecewise affine function of dates: where each piece holds, and its value."""
+
+    pieces: tuple[tuple[Piece, Affine], ...]
+
+    def at(self, values: Values) -> int:
+        """The value at given dates."""
+        return next((x.evaluate(values) for where, x in self.pieces if where.holds(values)), 0)
+
+
+def ends(p: isl.PwAff) -> Ends:
+    """The function that isl gives."""
+    return Ends(tuple((Piece(where, lift(0)), x) for where, x in from_pw_aff(p)))
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     """The elements of a tensor that some references touch in one run of a place, as a function of the dates of the loops around."""
@@ -94,25 +112,44 @@ class Region:
     points: isl.Set
     row: int | None  # elements from one row to the next, where known
     line: int
+    around: isl.Set | None = None  # where the dates lie
 
     @cached_property
     def elements(self) -> Count:
         """How many elements."""
-        return count(self.points)
+        return count(self.points, self.around, BUDGET)
 
     @cached_property
     def rows(self) -> Count:
         """How many rows (the last dim runs along a row)."""
         n = self.points.dim(SET)
-        return count(self.points.project_out(SET, n - 1, 1)) if n else count(self.points)
+        return count(self.points.project_out(SET, n - 1, 1), self.around, BUDGET) if n else self.elements
+
+    @cached_property
+    def is_closed(self) -> bool:
+        """Whether elements and rows have closed forms; else the box around them counts."""
+        return self.elements.is_closed and self.rows.is_closed
+
+    @cached_property
+    def box(self) -> tuple[tuple[Ends, Ends], ...]:
+        """The least and the greatest index in each dim."""
+        return tuple((ends(self.points.dim_min(d)), ends(self.points.dim_max(d))) for d in range(self.points.dim(SET)))
+
+    def numbers(self, values: Values) -> tuple[float, float]:
+        """Elements and rows; at most, where they have no closed form."""
+        if self.is_closed:
+            return float(self.elements.at(values)), float(self.rows.at(values))
+        extents = [max(0, high.at(values) - low.at(values) + 1) for low, high in self.box]
+        rows = float(prod(extents[:-1]))
+        return rows * (extents[-1] if extents else 1), rows
 
     @cached_property
     def exact(self) -> Count | None:
         """How many lines, where rows start at lines and there is a closed form."""
         n, per = self.points.dim(SET), self.line // self.itemsize
-        if per < 1 or n == 0 or (n > 1 and (self.row is None or self.row % per)):
+        if per < 1 or n == 0 or (n > 1 and (self.row is None or self.row % per)) or not self.is_closed:
             return None
-        lines = count(self.points.reset_tuple_id().apply(to_lines(n, per)))
+        lines = count(self.points.reset_tuple_id().apply(to_lines(n, per)), self.around, BUDGET)
         return lines if lines.is_closed else None
 
     @cached_property
@@ -123,9 +160,9 @@ class Region:
     @cached_property
     def names(self) -> frozenset[str]:
         """The dates that matter."""
-        counts = [self.elements] if self.exact is None else [self.exact]
-        if self.exact is None:
-            counts.append(self.rows)
+        if not self.is_closed:
+            return frozenset(str(self.points.get_dim_name(PARAM, i)) for i in range(self.points.dim(PARAM)) if self.points.involves_dims(PARAM, i, 1))
+        counts = [self.elements, self.rows] if self.exact is None else [self.exact]
         return frozenset(n for c in counts for n in c.names())
 
     @cached_property
@@ -138,7 +175,7 @@ class Region:
     def stretch(self, values: Values) -> Stretch:
         """The lines as runs in memory."""
         lines, n = self.lines(values), self.points.dim(SET)
-        rows = round(self.rows.at(values)) if n > 1 and self.row is not None else 1
+        rows = round(self.numbers(values)[1]) if n > 1 and self.row is not None else 1
         if rows <= 1 or self.row is None or lines >= rows * self.row * self.itemsize / self.line:
             return Stretch(1, lines, lines)
         step = max(1, int(self.points.get_stride(n - 2).to_python()))
@@ -148,7 +185,7 @@ class Region:
         """The lines that hold the elements: exact, or on average over where rows start."""
         if self.exact is not None:
             return float(self.exact.at(values))
-        elements, rows, share = float(self.elements.at(values)), float(self.rows.at(values)), self._share
+        (elements, rows), share = self.numbers(values), self._share
         out = rows * (1 - share) + elements * share
         if self.row is not None and rows:  # rows that follow one another share lines
             out = min(out, rows * self.row * self.itemsize / self.line + 1 - self.itemsize / self.line)
@@ -168,26 +205,32 @@ class Traffic:
     def __init__(self, scop: Scop, places: Place, sizes: Values, line: int) -> None:
         self.scop, self.root, self.line = scop, places, line
         self.rows = {t.name: (t.shape[-1].evaluate(sizes) if t.shape else None) for t in scop.tensors}
+        self.start = {n: sizes[n] for n in self._params()}
         self._regions: dict[tuple[str, tuple[int, ...], int], Region] = {}
         self._lines: dict[tuple[int, tuple[int, ...]], float] = {}
-        self._ends: dict[Place, tuple[_Ends, _Ends]] = {}
+        self._ends: dict[Place, tuple[Ends, Ends]] = {}
         self._trips: dict[Place, Count] = {}
         self._depends: dict[Place, frozenset[str]] = {}
         self._groups: dict[Place, dict[str, list[tuple[Ref, ...]]]] = {}
         self._misses: dict[tuple[Place, Cache, tuple[int, ...]], dict[str, float]] = {}
         self._kept: dict[tuple[Place, Cache, tuple[int, ...]], dict[str, float]] = {}
 
+    def _params(self) -> list[str]:
+        """The parameters that the places still have."""
+        return [p for p in self.scop.params if any(r.elements.find_dim_by_name(PARAM, p) >= 0 for r in self.root.refs)]
+
     # ---- footprints
-    def region(self, tensor: str, refs: Sequence[Ref], depth: int) -> Region:
-        """What references touch in one run of a place inside `depth` loops."""
+    def region(self, tensor: str, refs: Sequence[Ref], place: Place) -> Region:
+        """What references touch in one run of a place."""
+        depth = len(place.path)
         key = (tensor, tuple(sorted(map(id, refs))), depth)
         if key not in self._regions:
-            self._regions[key] = Region(self.scop.tensor(tensor), elements_below(refs, depth), self.rows[tensor], self.line)
+            self._regions[key] = Region(self.scop.tensor(tensor), elements_below(refs, depth), self.rows[tensor], self.line, place.around)
         return self._regions[key]
 
-    def lines_of(self, tensor: str, refs: Sequence[Ref], depth: int, at: Values) -> float:
+    def lines_of(self, tensor: str, refs: Sequence[Ref], place: Place, at: Values) -> float:
         """How many lines that are."""
-        region = self.region(tensor, refs, depth)
+        region = self.region(tensor, refs, place)
         key = (id(region), tuple(at[n] for n in sorted(region.names)))
         if key not in self._lines:
             self._lines[key] = region.lines(at)
@@ -195,7 +238,7 @@ class Traffic:
 
     def lines(self, place: Place, at: Values) -> dict[str, float]:
         """The lines of each tensor in one run of a place."""
-        return {t: self.lines_of(t, _of(place.refs, t), len(place.path), at) for t in place.tensors}
+        return {t: self.lines_of(t, _of(place.refs, t), place, at) for t in place.tensors}
 
     def total(self, place: Place, at: Values) -> float:
         """The lines of all tensors."""
@@ -204,33 +247,34 @@ class Traffic:
     # ---- iterations
     def trips(self, loop: Place, at: Values) -> int:
         """How many iterations a loop has."""
-        return int(self._trip_count(loop).at(at))
+        return int(self.trip_count(loop).at(at))
 
     def depends(self, place: Place) -> frozenset[str]:
         """The dates of the loops around that matter below a place."""
         if place not in self._depends:
-            used = {n for t in place.tensors for n in self.region(t, _of(place.refs, t), len(place.path)).names}
+            used = {n for t in place.tensors for n in self.region(t, _of(place.refs, t), place).names}
             for child in place.children:
                 used |= self.depends(child)
             if place.kind == "loop":
-                used |= self._trip_count(place).names()
+                used |= self.trip_count(place).names()
                 assert place.dates is not None
                 space = place.dates
                 used |= {str(space.get_dim_name(PARAM, i)) for i in range(space.dim(PARAM)) if space.involves_dims(PARAM, i, 1)}
             self._depends[place] = frozenset(used) & frozenset(place.path)
         return self._depends[place]
 
-    def _trip_count(self, loop: Place) -> Count:
+    def trip_count(self, loop: Place) -> Count:
+        """The same as a function of the dates of the loops around."""
         if loop not in self._trips:
             assert loop.dates is not None
-            self._trips[loop] = count(loop.dates)
+            self._trips[loop] = count(loop.dates, loop.around, BUDGET)
         return self._trips[loop]
 
     def range(self, loop: Place, at: Values) -> tuple[int, int]:
         """The first and the last date of a loop that has iterations."""
         assert loop.dates is not None
         if loop not in self._ends:
-            self._ends[loop] = (_ends(loop.dates.dim_min(0)), _ends(loop.dates.dim_max(0)))
+            self._ends[loop] = (ends(loop.dates.dim_min(0)), ends(loop.dates.dim_max(0)))
         return self._ends[loop][0].at(at), self._ends[loop][1].at(at)
 
     def samples(self, loop: Place, at: Values) -> list[tuple[dict[str, int], float]]:
@@ -242,23 +286,25 @@ class Traffic:
         step = (high - low) // (n - 1) if n > 1 else 1
         if loop.name not in self.depends(loop.children[0]):
             return [({**at, loop.name: low + (n // 2) * step}, float(n))]
-        if n <= SAMPLES + 2:
+        looked = SAMPLES[min(len(loop.path), len(SAMPLES) - 1)]
+        if n <= looked + 2:
             return [({**at, loop.name: low + k * step}, 1.0) for k in range(n)]
-        inner = [({**at, loop.name: low + (1 + int((2 * k + 1) * (n - 2) / (2 * SAMPLES))) * step}, (n - 2) / SAMPLES) for k in range(SAMPLES)]
+        inner = [({**at, loop.name: low + (1 + int((2 * k + 1) * (n - 2) / (2 * looked))) * step}, (n - 2) / looked) for k in range(looked)]
         return [({**at, loop.name: low}, 1.0), *inner, ({**at, loop.name: high}, 1.0)]
 
     def middle(self, place: Place) -> dict[str, int] | None:
-        """Dates of the loops around a place, in the middle of each; None where it does not run there."""
-        at: dict[str, int] = {}
-        here = self.root
-        while here is not place:
-            if here.kind == "loop":
-                if self.trips(here, at) <= 0:
-                    return None
-                low, high = self.range(here, at)
-                at[here.name] = (low + high) // 2
-            here = next(c for c in here.children if any(p is place for p in c.walk()))
-        return at
+        """Dates of the loops around a place, in the middle of each, or else at its start; None where it runs at neither."""
+        for middle in (True, False):
+            at = dict(self.start)
+            here = self.root
+            while here is not place and (here.kind != "loop" or self.trips(here, at) > 0):
+                if here.kind == "loop":
+                    low, high = self.range(here, at)
+                    at[here.name] = (low + high) // 2 if middle else low
+                here = next(c for c in here.children if any(p is place for p in c.walk()))
+            if here is place and (place.kind != "loop" or self.trips(place, at) > 0):
+                return at
+        return None
 
     # ---- groups
     def groups(self, place: Place) -> dict[str, list[tuple[Ref, ...]]]:
@@ -320,11 +366,11 @@ class Traffic:
 
     def stretches(self, place: Place, at: Values) -> list[tuple[str, Stretch]]:
         """What one run of a place touches, as runs in memory."""
-        depth, out = len(place.path), []
+        out = []
         for t in place.tensors:
-            together = self.region(t, _of(place.refs, t), depth).stretch(at)
+            together = self.region(t, _of(place.refs, t), place).stretch(at)
             groups = self.groups(place)[t]
-            apart = [self.region(t, g, depth).stretch(at) for g in groups] if 1 < len(groups) <= 4 else []
+            apart = [self.region(t, g, place).stretch(at) for g in groups] if 1 < len(groups) <= 4 else []
             thin = all(s.rows == 1 or s.run <= THIN for s in apart)  # rows and columns fall on the sets each in its own way
             apart = apart if together.rows > 1 and thin and sum(s.lines for s in apart) <= APART * together.lines else []
             out += [(t, s) for s in apart] or [(t, together)]
@@ -365,7 +411,7 @@ class Traffic:
                 again[t] += w * (1 - k) * brought.get(t, 0.0)
         out = {}
         for t, f in once.items():
-            new = sum(self.lines_of(t, g, len(loop.path), at) for g in self.groups(loop)[t])
+            new = sum(self.lines_of(t, g, loop, at) for g in self.groups(loop)[t])
             out[t] = kept[t] * f + (1 - kept[t]) * max(f, share[t] * new + again[t])
         return out
 
@@ -380,7 +426,7 @@ class Traffic:
 
     def _left(self, place: Place, k: int, tensor: str, cache: Cache, at: Values) -> float:
         """The lines of a tensor that the parts of a sequence before number k have left in the cache, and that part k uses."""
-        depth, now = len(place.path), _of(place.children[k].refs, tensor)
+        now = _of(place.children[k].refs, tensor)
         refs: tuple[Ref, ...] = ()
         left = known = 0.0
         for j in range(k - 1, -1, -1):
@@ -388,7 +434,7 @@ class Traffic:
             if not earlier:
                 continue
             refs = (*earlier, *refs)
-            parts = [self.lines_of(tensor, x, depth, at) for x in (refs, now, (*refs, *now))]
+            parts = [self.lines_of(tensor, x, place, at) for x in (refs, now, (*refs, *now))]
             both = parts[0] + parts[1] - parts[2]
             between = [s for x in place.children[j + 1 : k] for s in self.stretches(x, at) if s[0] != tensor]
             if both > known:
@@ -451,21 +497,6 @@ def _sum(a: Loads, b: Loads, most: int) -> Loads:
             at = min(most, n + m)
             out[at] = out.get(at, 0.0) + p * q
     return out
-
-
-@dataclass(frozen=True)
-class _Ends:
-    """A piecewise affine function of the dates around: where each piece holds, and its value."""
-
-    pieces: tuple[tuple[Piece, Affine], ...]
-
-    def at(self, values: Values) -> int:
-        """The value at given dates."""
-        return next((x.evaluate(values) for where, x in self.pieces if where.holds(values)), 0)
-
-
-def _ends(p: isl.PwAff) -> _Ends:
-    return _Ends(tuple((Piece(where, lift(0)), x) for where, x in from_pw_aff(p)))
 
 
 def _of(refs: Sequence[Ref], tensor: str) -> tuple[Ref, ...]:
