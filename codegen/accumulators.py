@@ -59,18 +59,22 @@ def hold_accumulators(nest: LoopNest) -> LoopNest:
     return replace(nest, body=body, tensors=nest.tensors + tuple(state.added)) if state.added else nest
 
 
-def _nodes(nodes: tuple[LoopNode, ...], ranges: Mapping[str, Range], state: _State) -> tuple[LoopNode, ...]:
-    return tuple(x for n in nodes for x in _node(n, ranges, state))
+def _nodes(nodes: tuple[LoopNode, ...], ranges: Mapping[str, Range], state: _State, lane: str = "") -> tuple[LoopNode, ...]:
+    return tuple(x for n in nodes for x in _node(n, ranges, state, lane))
 
 
-def _node(n: LoopNode, ranges: Mapping[str, Range], state: _State) -> tuple[LoopNode, ...]:
+def _node(n: LoopNode, ranges: Mapping[str, Range], state: _State, lane: str) -> tuple[LoopNode, ...]:
+    """What comes of a node; `lane` is the variable of the vector loop around it."""
     if isinstance(n, If):
-        return (replace(n, body=_nodes(n.body, ranges, state), orelse=_nodes(n.orelse, ranges, state)),)
-    if not isinstance(n, Loop) or n.mark == "vector":
+        return (replace(n, body=_nodes(n.body, ranges, state, lane), orelse=_nodes(n.orelse, ranges, state, lane)),)
+    if not isinstance(n, Loop):
         return (n,)
+    inner = {**ranges, n.var: loop_range(n, ranges)}
+    if n.mark == "vector":
+        return (replace(n, body=_nodes(n.body, inner, state, n.var)),)
     if n.mark == "" and all(isinstance(x, Instance | Prefetch) or _is_strip(x) for x in n.body):
-        return _held(n, ranges, state)
-    return (replace(n, body=_nodes(n.body, {**ranges, n.var: loop_range(n, ranges)}, state)),)
+        return _held(n, ranges, state, lane)
+    return (replace(n, body=_nodes(n.body, inner, state, lane)),)
 
 
 def _is_strip(n: LoopNode) -> bool:
@@ -78,7 +82,7 @@ def _is_strip(n: LoopNode) -> bool:
 
 
 # ---- one loop
-def _held(loop: Loop, ranges: Mapping[str, Range], state: _State) -> tuple[LoopNode, ...]:
+def _held(loop: Loop, ranges: Mapping[str, Range], state: _State, lane: str) -> tuple[LoopNode, ...]:
     uses = list(_uses(loop.body, None))
     before: list[LoopNode] = []
     after: list[LoopNode] = []
@@ -88,6 +92,8 @@ def _held(loop: Loop, ranges: Mapping[str, Range], state: _State) -> tuple[LoopN
         mine = [u for u in uses if u.access.tensor == name]
         places = _places(mine, loop, uses, state)
         if t.scope == "registers" or t.dtype.bytes not in HELD_BYTES or not t.dtype.is_float or not places or len(places) > MOST_CELLS:
+            continue
+        if lane and not all(_one_a_lane(u.access, lane) for u in places):
             continue
         strip = places[0].strip
         held = state.buffer(t, (len(places),) if strip is None else (len(places), strip.trip or 0))
@@ -127,6 +133,11 @@ def _places(mine: Sequence[Use], loop: Loop, uses: Sequence[Use], state: _State)
         return []
     apart = all(_apart(a, b) for k, a in enumerate(places) for b in places[:k])
     return places if apart else []
+
+
+def _one_a_lane(a: ex.Access, lane: str) -> bool:
+    """Whether each lane has a cell of its own."""
+    return any(x.is_linear_in(lane) and x.coefficient(lane) for x in a.affine_indices())
 
 
 def _whole(u: Use, loop: Loop, uses: Sequence[Use], state: _State) -> bool:

@@ -27,7 +27,7 @@ from .operators import binary, fused, lift
 from .parallel import emit_parallel, symbol_lines
 from .prelude import Prelude
 from .prepare import compute_dtype, prepare, scan_along
-from .reductions import Key, accumulate, close_partial, conflicts, lane_key, open_partial, openings
+from .reductions import Key, accumulate, added_product, close_partial, conflicts, lane_key, open_partial, openings
 from .scans import emit_scan, open_carries
 from .state import Scope, State, Val, Vec
 from .unroll import loop_range, unroll
@@ -203,8 +203,9 @@ def _emit_instance(st: State, n: Instance) -> None:
         new = value(st, e)
     else:
         old = load(st, ex.Load(n.write, t.dtype))
-        if st.has_fma and n.reduction == "+" and isinstance(e, ex.Binary) and e.op == "*" and dtype.is_float:
-            new = fused(st, "fma", value(st, e.x), value(st, e.y), old)
+        product, op = added_product(e)
+        if st.has_fma and n.reduction == "+" and product is not None and dtype.is_float:
+            new = fused(st, op, value(st, product.x), value(st, product.y), old)
         else:
             new = binary(st, n.reduction, old, value(st, e))
     if new.dtype != dtype:

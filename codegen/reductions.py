@@ -135,12 +135,20 @@ def accumulate(st: State, n: Instance, key: Key) -> None:
         for p, name in enumerate(names):
             _set(st, (name,), binary(st, key.op, Val((name,), dtype, True), Val((lanes.parts[p],), dtype, True)), p)
         return
-    if st.has_fma and key.op == "+" and isinstance(e, ex.Binary) and e.op == "*" and dtype.is_float:
-        new = fused(st, "fma", value(st, e.x), value(st, e.y), old)
+    product, op = added_product(e)
+    if st.has_fma and key.op == "+" and product is not None and dtype.is_float:
+        new = fused(st, op, value(st, product.x), value(st, product.y), old)
         new = new if new.vector else lift(st, new)
     else:
         new = binary(st, key.op, old, lift(st, value(st, e)))
     _set(st, names, new, 0)
+
+
+def added_product(e: ex.Expr) -> tuple[ex.Binary | None, str]:
+    """The product that an update adds or takes away, and the fused operation for it."""
+    op = "fnma" if isinstance(e, ex.Unary) and e.op == "-" else "fma"
+    e = e.x if isinstance(e, ex.Unary) and e.op == "-" else e
+    return (e, op) if isinstance(e, ex.Binary) and e.op == "*" else (None, op)
 
 
 def _set(st: State, names: tuple[str, ...], new: Val, first: int) -> None:
@@ -177,4 +185,4 @@ def _fold(st: State, key: Key, dtype: DType, a: str, b: str) -> str:
     return st.prelude.wrapped(key.op, key.width, dtype, a, b)
 
 
-__all__ = ["Key", "accumulate", "close_partial", "conflicts", "lane_key", "open_partial", "openings"]
+__all__ = ["Key", "accumulate", "added_product", "close_partial", "conflicts", "lane_key", "open_partial", "openings"]

@@ -91,6 +91,13 @@ def _with_epilogues(scop: Scop, groups: list[list[str]]) -> list[list[str]]:
     return out
 
 
+def is_alone(scop: Scop, name: str) -> bool:
+    """Whether a statement is in no cycle of dependences with others of its nest, so that it may be a part of its own."""
+    tree = read_tree(scop.schedule)
+    nests = [statements_below(p) for p in (tree.parts if isinstance(tree, Seq) else (tree,))]
+    return [name] in components(scop, next(n for n in nests if name in n))
+
+
 def components(scop: Scop, names: Sequence[str]) -> list[list[str]]:
     """The strongly connected components of the dependences among some statements, in topological order, textual where that is free."""
     assert scop.dependences is not None

@@ -55,7 +55,13 @@ def privatize(scop: Scop, tensor: str, *, at: str, of: str | None = None, copies
         return _partial_results(scop, tensor, chain, at, writers, step, name)
     if name is not None:
         raise ScheduleError(f"privatize: {tensor} keeps its name; name= is for the partial results of a reduction")
-    return _expanded(scop, tensor, chain, at, copies, step)
+    return compute_dependences(_expanded(scop, tensor, chain, at, copies, step))
+
+
+def expand(scop: Scop, tensor: str, at: str, of: str) -> Scop:
+    """A temporary with one copy for each iteration of a loop, as `privatize` makes it, its dependences not yet computed: for several in a row."""
+    chain = find_chain(scop, "privatize", [at], of)
+    return _expanded(scop, tensor, chain, at, None, Step("privatize", (tensor,), (("at", at), ("of", of))))
 
 
 # ---- one copy an iteration
@@ -77,10 +83,9 @@ def _expanded(scop: Scop, tensor: str, chain: Chain, at: str, copies: int | None
     if old.scope in PRIVATE_SCOPES:  # the buffer must now live around the loop
         depth = len(members_above(scop, chain, chain.index(at)))
         meta["buffers"] = {**meta.get("buffers", {}), tensor: min(depth, meta.get("buffers", {}).get(tensor, depth))}
-    new = replace(scop, statements=statements, tensors=tensors, dependences=None, meta=meta)
+    new = replace(scop, statements=statements, tensors=tensors, dependences=None, meta=meta, history=(*scop.history, step))
     _check_flow(scop, new, tensor, at, step)
-    new = compute_dependences(new)
-    return replace(new, history=(*scop.history, step))
+    return new
 
 
 def _turned(s: Statement, tensor: str, date: Affine, copies: int | None) -> Statement:

@@ -16,7 +16,7 @@ from ..options import Options
 from ..target import Target
 from . import contraction, edges, parts, rows, time_tiles
 from .checked import with_dependences
-from .privatize import privatize
+from .privatize import expand
 from .tree import chains, read_tree
 
 
@@ -45,20 +45,23 @@ def apply_recipe(scop: Scop, target: Target, options: Options | None = None) -> 
 
 
 def _expand_scalars(scop: Scop) -> Scop:
-    """Local scalars of compute-bound statements, a copy for each iteration of the innermost loop around all their uses, where that may be."""
+    """Local scalars of compute-bound statements, and of nests that run in lanes, a copy for each iteration of the innermost loop around all
+    their uses, where that may be."""
+    in_lanes = rows.statements_in_lanes(scop)
     for t in scop.tensors:
         users = [s.name for s in scop.statements if t.name in {a.tensor for a in (s.write, *s.reads())}]
-        if t.role != "local" or t.shape or len(users) < 2 or not any(parts.is_compute_bound(scop.statement(n)) for n in users):
+        wanted = set(users) <= in_lanes or any(parts.is_compute_bound(scop.statement(n)) for n in users)
+        if t.role != "local" or t.shape or len(users) < 2 or not wanted:
             continue
         around = [c for c in chains(read_tree(scop.schedule)) if c.members and set(users) <= set(c.statements)]
         if around:
             with contextlib.suppress(ScheduleError, OperationBudget):
-                scop = privatize(scop, t.name, at=around[-1].names()[-1], of=users[0])
-    return scop
+                scop = expand(scop, t.name, around[-1].names()[-1], users[0])
+    return with_dependences(scop)
 
 
 def _split_triangles(scop: Scop, target: Target) -> Scop:
-    """Compute-bound updates of triangles in whole blocks and edges."""
+    """Compute-bound updates of triangles in whole blocks and edges, where the blocks can then be scheduled on their own."""
     for s in scop.statements:
         if not parts.is_compute_bound(s) or not edges.coupled_iterators(s):
             continue
@@ -66,7 +69,9 @@ def _split_triangles(scop: Scop, target: Target) -> Scop:
             alone = parts.split(scop, [[s.name]])[0]
             update = contraction.find_update(alone, target)
             if update is not None and edges.coupled_iterators(s) <= set(update.results):
-                scop = edges.split_edges(scop, s.name, contraction.block_size(alone, update, target))
+                split = edges.split_edges(scop, s.name, contraction.block_size(alone, update, target))
+                if parts.is_alone(split, s.name):
+                    scop = split
         except (ScheduleError, OperationBudget):
             continue
     return scop

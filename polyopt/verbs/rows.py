@@ -18,6 +18,7 @@ from ..poly.legality import find_vector_violation, is_parallel, is_vectorizable
 from ..poly.strides import iterators_of, stride
 from ..target import Target
 from .checked import checked, labelled, with_dependences
+from .pivot import row_oriented
 from .promote import date_of, iterator_ranges, make_member
 from .tree import (
     Leaf,
@@ -36,7 +37,8 @@ from .tree import (
     statements_below,
 )
 
-FORMS = ("apart", "rows", "strips")  # how far a nest is changed: statements apart; whole rows innermost; strips of lanes in the given order
+# how a nest is changed: lanes of an outer loop; statements apart, with whole rows innermost; whole rows; strips of lanes in the given order
+FORMS = ("lanes", "apart", "rows", "strips")
 MANY = 12  # nests that are not tried one by one
 JAM = 4  # iterations of a reduced loop that share a row
 ACCUMULATORS = 4  # vectors of partial results that hide the latency of one addition
@@ -67,7 +69,7 @@ def _best(scop: Scop, nests: Sequence[Tree], target: Target, reassociate: bool) 
         except IllegalSchedule:
             return None
 
-    made = [[_with_vectors(scop, p, target, form) for form in FORMS] for p in nests]
+    made = [_candidates(scop, p, target) for p in nests]
     out = attempt([m[0] for m in made])
     if out is not None or len(nests) > MANY:
         return out or attempt([m[-1] for m in made])
@@ -82,6 +84,16 @@ def _best(scop: Scop, nests: Sequence[Tree], target: Target, reassociate: bool) 
                 out, now[q] = better, form
                 break
     return out
+
+
+def _candidates(scop: Scop, nest: Tree, target: Target) -> list[Tree]:
+    """What a nest may become, the best first."""
+
+    def is_row(u: Statement, j: str, k: str) -> bool:
+        return vector_iterator(scop, u, [j, k]) == j
+
+    turned = [t for late in (False, True) if (t := row_oriented(scop, nest, is_row, late)) is not None]
+    return [*(_with_vectors(scop, t, target, "rows") for t in turned), *(_with_vectors(scop, nest, target, form) for form in FORMS)]
 
 
 def schedule_part(scop: Scop, part: Tree, target: Target) -> Tree:
@@ -169,6 +181,11 @@ def _with_vectors(scop: Scop, tree: Tree, target: Target, form: str) -> Tree:
     members, below = split_chain(tree)
     if target.isa.bytes == 0:
         return tree
+    if form == "lanes":
+        q = lane_loop(scop, tree)
+        if q is not None:
+            lanes = min(vector_lanes(scop, scop.statement(n), target) for n in statements_below(tree))
+            return loops([*members[:q], replace(members[q], mark=f"vector:{lanes * ACCUMULATORS}"), *members[q + 1 :]], below)
     if isinstance(below, Seq):
         if members and all(isinstance(p, Leaf) for p in below.parts):
             return _shared_vector(scop, members, below, target, form)
@@ -195,6 +212,51 @@ def _with_vectors(scop: Scop, tree: Tree, target: Target, form: str) -> Tree:
     lo, hi = iterator_ranges(s)[it]
     strip = [make_member(scop, f"t{m.name}", {s.name: (var(it) - (lo or 0)) // lanes})] if hi is None or lo is None or hi - lo + 1 > lanes else []
     return loops([*members[:at], *strip, *members[at + 1 :], replace(m, mark=f"vector:{lanes}")], below)
+
+
+def statements_in_lanes(scop: Scop) -> set[str]:
+    """The statements of the nests that an outer loop should run in lanes."""
+
+    def visit(t: Tree) -> set[str]:
+        _, below = split_chain(t)
+        if lane_loop(scop, t) is not None:
+            return set(statements_below(t))
+        return set().union(*(visit(p) for p in below.parts)) if isinstance(below, Seq) else set()
+
+    return visit(read_tree(scop.schedule))
+
+
+def lane_loop(scop: Scop, tree: Tree) -> int | None:
+    """Which loop above several nests should run in lanes around them, where they walk down columns next to each other; None where none should.
+
+    All statements move to the next element along it, or stay where they are, and some nest inside has no row of its own. Local scalars are
+    thought of as one for each iteration.
+    """
+    members, below = split_chain(tree)
+    if not isinstance(below, Seq) or all(isinstance(p, Leaf) for p in below.parts):
+        return None
+    statements = [scop.statement(n) for n in statements_below(tree)]
+    for q, m in enumerate(members):
+        dates = [(s, date_of(m, s)) for s in statements]
+        if all(len(d.terms) == 1 and abs(d.terms[0][1]) == 1 and _moves_along(scop, s, next(iter(d.names()), "")) for s, d in dates):
+            inside = [(s, [n for n in s.iters if n not in _outer_iterators(members[: q + 1], s)]) for s in statements]
+            if any(own and vector_iterator(scop, s, own) is None for s, own in inside):
+                return q
+    return None
+
+
+def _outer_iterators(members: Sequence[Member], s: Statement) -> set[str]:
+    return set().union(*(date_of(m, s).names() for m in members))
+
+
+def _moves_along(scop: Scop, s: Statement, it: str) -> bool:
+    """Whether a statement writes the next element in the next iteration, and reads the next or the same ones."""
+    if it not in s.iters or not s.write.is_affine:
+        return False
+    written = scop.tensor(s.write.tensor)
+    scalar = written.role == "local" and not written.shape
+    reads = [stride(a, scop.tensor(a.tensor), it) for a in s.reads()]
+    return (scalar or stride(s.write, written, it) == 1) and all(x in (0, 1) for x in reads)
 
 
 def _rows_outside(scop: Scop, members: Sequence[Member], below: Seq) -> int:
