@@ -9,11 +9,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .counting import Count, NoClosedForm
+from .counting import Count
 from .operations import FLOPS
 from .quasipoly import QuasiPolynomial
 
 WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number of things: as a closed form (or what has none), and its value where sizes are known."""
+
+    form: Count
+    value: Fraction | None
+
+    def text(self, large: Mapping[str, int]) -> str:
+        """The value and the closed form for large sizes, as far as they are there."""
+        form = closed(self.form, large)
+        if self.value is None:
+            return form
+        return number(self.value) if form == number(self.value) else f"{number(self.value)} = {form}"
 
 
 @dataclass(frozen=True)
@@ -22,7 +37,7 @@ class TensorCost:
 
     name: str
     itemsize: int
-    elements: Count
+    elements: Amount
     lines: float | None
 
 
@@ -75,10 +90,10 @@ class Cost:
     name: str
     sizes: tuple[tuple[str, int], ...]
     concrete: bool
-    instances: tuple[tuple[str, Count], ...]
-    operations: tuple[tuple[str, Count], ...]
-    loads: Count
-    stores: Count
+    instances: tuple[tuple[str, Amount], ...]
+    operations: tuple[tuple[str, Amount], ...]
+    loads: Amount
+    stores: Amount
     tensors: tuple[TensorCost, ...]
     loops: tuple[LoopCost, ...]
     levels: tuple[LevelCost, ...]
@@ -89,12 +104,13 @@ class Cost:
     notes: tuple[str, ...] = ()
 
     @property
-    def flops(self) -> Count:
+    def flops(self) -> Amount:
         """All floating-point operations, an fma being two."""
-        out = Count()
+        form, value = Count(), Fraction(0)
         for kind, n in self.operations:
-            out = out + n.scale(FLOPS.get(kind, 1))
-        return out
+            form = form + n.form.scale(FLOPS.get(kind, 1))
+            value += (n.value or 0) * FLOPS.get(kind, 1)
+        return Amount(form, value if self.concrete else None)
 
     def level(self, name: str) -> LevelCost:
         """A cache by name (KeyError where there is none)."""
@@ -104,18 +120,17 @@ class Cost:
         raise KeyError(name)
 
     def __str__(self) -> str:
-        sizes = dict(self.sizes)
-        lines = [f"cost of {self.name}" + (f" at {', '.join(f'{k}={v}' for k, v in self.sizes)}" if sizes else "")]
-        known, large = sizes if self.concrete else None, dict(self.large)
-        kinds = [f"{kind} {_closed(n, large)}" for kind, n in self.operations] if len(self.operations) > 1 else [k for k, _ in self.operations]
-        lines += _field("flops", [_amount(self.flops, large, known), *kinds])
-        lines += _field("loads", [_amount(self.loads, large, known)]) + _field("stores", [_amount(self.stores, large, known)])
-        lines += _field("touches", [_tensor(t, large, known) for t in self.tensors])
+        lines = [f"cost of {self.name}" + (f" at {', '.join(f'{k}={v}' for k, v in self.sizes)}" if self.sizes else "")]
+        large = dict(self.large)
+        kinds = [f"{kind} {closed(n.form, large)}" for kind, n in self.operations] if len(self.operations) > 1 else [k for k, _ in self.operations]
+        lines += _field("flops", [self.flops.text(large), *kinds] if self.operations else ["none"])
+        lines += _field("loads", [self.loads.text(large)]) + _field("stores", [self.stores.text(large)])
+        lines += _field("touches", [_tensor(t, large) for t in self.tensors])
         lines += _loops(self.loops, self.concrete)
         lines += _levels(self)
         if self.available is not None and self.parallelism is not None:
             lines += _field("parallelism", [f"{number(self.parallelism)} as scheduled", f"{number(self.available)} available"])
-        free = [x.name for x in self.loops if x.free and x.mark != "parallel"]
+        free = list(dict.fromkeys(x.name for x in self.loops if x.free and x.mark != "parallel"))
         marked = [x.name for x in self.loops if x.mark == "parallel"]
         lines += _field("parallel", [*([f"marked: {' '.join(marked)}"] if marked else []), *([f"could be: {' '.join(free)}"] if free else [])])
         lines += [x for v in self.vectors for x in _field("vectors", [_vector(v)])]
@@ -140,29 +155,21 @@ def size_text(x: float) -> str:
     return f"{x:.0f} B"
 
 
-def _closed(n: Count, large: Mapping[str, int]) -> str:
+def closed(n: Count, large: Mapping[str, int]) -> str:
     """The closed form for large sizes."""
     form = n.at_large(large)
-    return "no closed form" if form is None else str(form)
+    if form is None:
+        return "(no closed form)"
+    if not form.names():
+        return number(form.evaluate({}))
+    text = str(form)
+    return text if len(text) <= WIDTH - 20 else f"(closed form of {len(form.terms)} terms)"
 
 
-def _amount(n: Count, large: Mapping[str, int], sizes: Mapping[str, int] | None) -> str:
-    text = _closed(n, large)
-    if sizes is None:
-        return text
-    try:
-        value = number(n.at(sizes))
-    except NoClosedForm:
-        return "too many to count"
-    if n.counted:
-        return f"{value} (counted at {', '.join(f'{k}={v}' for k, v in sizes.items())})"
-    return value if text.isdigit() else f"{value} = {text}"
-
-
-def _tensor(t: TensorCost, large: Mapping[str, int], sizes: Mapping[str, int] | None) -> str:
-    if sizes is None or t.lines is None:
-        return f"{t.name} {t.itemsize}·{_braced(_closed(t.elements, large))} B"
-    return f"{t.name} {size_text(float(t.elements.at(sizes)) * t.itemsize)} in {number(t.lines)} lines"
+def _tensor(t: TensorCost, large: Mapping[str, int]) -> str:
+    if t.elements.value is None or t.lines is None:
+        return f"{t.name} {t.itemsize}·{_braced(closed(t.elements.form, large))} B"
+    return f"{t.name} {size_text(float(t.elements.value) * t.itemsize)} in {number(round(t.lines))} lines"
 
 
 def _braced(text: str) -> str:
@@ -219,4 +226,4 @@ def _vector(v: VectorCost) -> str:
     moves: dict[str, list[str]] = {}
     for access, how in v.moves:
         moves.setdefault(how, []).append(access)
-    return f"{along}: {kind}; " + ", ".join(f"{' '.join(xs)} {how}" for how, xs in moves.items())
+    return "; ".join([f"{along}: {kind}", *([", ".join(f"{' '.join(xs)} {how}" for how, xs in moves.items())] if moves else [])])

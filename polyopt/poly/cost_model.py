@@ -7,6 +7,7 @@ polyhedra; no operator is known by name. Caches are those of the target, with le
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import islpy as isl
@@ -16,8 +17,8 @@ from ..ir.affine import Affine
 from ..ir.scop import Scop
 from ..isl_ext import OperationBudget, fix_params, max_operations, sample_set
 from ..target import Target
-from .cost import Cost, LevelCost, LoopCost, TensorCost, VectorCost
-from .counting import count
+from .cost import Amount, Cost, LevelCost, LoopCost, TensorCost, VectorCost
+from .counting import Count, NoClosedForm, count
 from .legality import is_parallel
 from .loop_tree import Place, Ref, read_places
 from .operations import compute_memory_operations, compute_operations
@@ -26,6 +27,7 @@ from .traffic import Cache, Traffic
 
 LARGE = 10_007  # a size that stands for all large ones
 ROWS = 14  # loops that are shown, the outer ones first
+SPANS = (7, 3, 0)  # iterations at which a chain is looked at, by how many loops are around
 WAYS = {"L1": 8, "L2": 16, "L3": 16}
 LEGALITY = 200_000  # isl operations for the question whether a loop is parallel
 
@@ -39,22 +41,36 @@ def compute_cost(scop: Scop, target: Target, sizes: Mapping[str, int] | None = N
     concrete = sizes is not None or not scop.params
     symbolic = read_places(scop)
     start = _large(scop)
-    forms = Traffic(scop, symbolic, start, target.line)
+    forms = Traffic(scop, symbolic, start, target.line, forms=True)
     numbers = Traffic(scop, symbolic if not scop.params else read_places(scop, values), values, target.line) if concrete else None
     loads, stores = compute_memory_operations(scop, symbolic)
+    loads_now, stores_now = compute_memory_operations(scop, numbers.root) if numbers else (None, None)
     levels = _levels(target, numbers) if numbers else ()
     loops, hidden = _loops(scop, target, symbolic, forms, numbers)
-    instances = tuple((s.name, count(s.domain.intersect_params(scop.context), scop.context)) for s in scop.statements)
+    instances = tuple((s.name, _amount(count(s.domain, scop.context), values, concrete)) for s in scop.statements)
+    operations = tuple((k, _amount(n, values, concrete)) for k, n in compute_operations(scop).items())
+    tensors = _tensors(symbolic, forms, numbers)
     spans = _spans(numbers, scop) if numbers else None
-    work = float(sum((n.at(values) for _, n in instances), Fraction(0))) if numbers else 0.0
+    work = float(sum((n.value or 0 for _, n in instances), Fraction(0)))
     notes = [f"{hidden} inner loops are not shown"] if hidden else []
-    if any(t.elements.counted for t in _tensors(symbolic, forms, numbers)):
-        notes.append("some footprints have no closed form and are counted at these sizes")
+    if numbers is not None and not numbers.all_closed():
+        notes.append("at most: some footprints have no closed form, and the box around them counts")
     return Cost(
-        scop.name, tuple(values.items()), concrete, instances, tuple(compute_operations(scop).items()), loads, stores,
-        _tensors(symbolic, forms, numbers), loops, levels, work / spans[0] if spans and spans[0] else None,
-        work / spans[1] if spans and spans[1] else None, _vectors(symbolic, numbers), tuple(start.items()), tuple(notes),
+        scop.name, tuple(values.items()), concrete, instances, operations, _pair(loads, loads_now), _pair(stores, stores_now), tensors, loops,
+        levels, max(1.0, work / spans[0]) if spans and spans[0] else None, max(1.0, work / spans[1]) if spans and spans[1] else None,
+        _vectors(symbolic, numbers), tuple(start.items()), tuple(notes),
     )  # fmt: skip
+
+
+def _amount(form: Count, values: Mapping[str, int], concrete: bool) -> Amount:
+    try:
+        return Amount(form, form.at(values) if concrete else None)
+    except NoClosedForm:
+        return Amount(form, None)
+
+
+def _pair(form: Count, now: Count | None) -> Amount:
+    return Amount(form, None) if now is None else replace(_amount(now, {}, True), form=form)
 
 
 def check_sizes(scop: Scop, sizes: Mapping[str, int] | None) -> dict[str, int]:
@@ -99,7 +115,10 @@ def _tensors(root: Place, forms: Traffic, numbers: Traffic | None) -> tuple[Tens
     out = []
     for t in root.tensors:
         region = forms.region(t, tuple(r for r in root.refs if r.access.tensor == t), root)
-        out.append(TensorCost(t, region.itemsize, region.elements, lines.get(t)))
+        value = None
+        if numbers is not None:
+            value = Fraction(round(numbers.region(t, tuple(r for r in numbers.root.refs if r.access.tensor == t), numbers.root).numbers({})[0]))
+        out.append(TensorCost(t, region.itemsize, Amount(region.elements, value), lines.get(t)))
     return tuple(out)
 
 
@@ -168,7 +187,7 @@ def _spans(numbers: Traffic, scop: Scop) -> tuple[float, float]:
             return float(len(p.statements))
         if p.kind == "sequence":
             return sum(span(c, at, ideal) for c in p.children if c.kind != "loop" or numbers.trips(c, at) > 0)
-        parts = [(span(p.children[0], x, ideal), w) for x, w in numbers.samples(p, at)]
+        parts = [(span(p.children[0], x, ideal), w) for x, w in numbers.samples(p, at, SPANS)]
         if p.mark == "parallel" or (ideal and free[p]):
             return max((s for s, _ in parts), default=0.0)
         return sum(s * w for s, w in parts)

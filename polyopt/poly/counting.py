@@ -23,9 +23,11 @@ from .quasipoly import QuasiPolynomial, collect, lift, sum_over
 
 DIV = isl.dim_type.div
 BUDGET = 300_000  # isl operations for a closed form
-POINTS_BUDGET = 3_000_000  # isl operations for counting point by point
-STEPS = 200  # systems of constraints in one count
+POINTS_BUDGET = 1_000_000  # isl operations for counting point by point
+STEPS = 150  # systems of constraints in one count
+WORK = 600  # terms of polynomials in one count
 RESIDUES = 12  # residue classes that a sum is split into
+TERMS = 40  # terms of one polynomial: more cannot be read
 CHAMBERS = 8  # conditions that a closed form may distinguish
 
 
@@ -128,16 +130,17 @@ class Count:
         return text or "0"
 
 
-def count(points: isl.Set, context: isl.Set | None = None, budget: int = BUDGET) -> Count:
+def count(points: isl.Set, context: isl.Set | None = None, budget: int = BUDGET, at: Mapping[str, int] | None = None) -> Count:
     """The number of points of a set, as a function of its parameters (which lie in `context`).
 
+    at: values around which alone the result has to hold.
     A set without closed form gives a Count that counts at concrete sizes. Raises UserError for a set that has infinitely many points.
     """
     if context is not None:
         points = points.gist_params(context)
     try:
         with max_operations(budget):
-            return Count(tuple(_closed_form(points)), context)
+            return Count(tuple(_closed_form(points, at)), context)
     except (NoClosedForm, OperationBudget):
         return Count((), context, ((1, points),))
 
@@ -207,14 +210,14 @@ class _Reader:
 
 
 # ---- closed forms
-def _closed_form(points: isl.Set) -> list[tuple[Row, QuasiPolynomial]]:
+def _closed_form(points: isl.Set, at: Mapping[str, int] | None) -> list[tuple[Row, QuasiPolynomial]]:
     plain = points.compute_divs().coalesce()
     parts = plain.get_basic_sets()
     if len(parts) > 1:
         parts = plain.make_disjoint().coalesce().compute_divs().get_basic_sets()
         if not _disjoint(parts):
             parts = plain.make_disjoint().compute_divs().get_basic_sets()
-    summer = _Summer([str(points.get_dim_name(PARAM, i)) for i in range(points.dim(PARAM))])
+    summer = _Summer([str(points.get_dim_name(PARAM, i)) for i in range(points.dim(PARAM))], at)
     for b in parts:
         reader = _Reader(b)
         rows = reader.rows()
@@ -308,8 +311,9 @@ def _agree(value: QuasiPolynomial, p: Piece) -> bool:
 class _Summer:
     """Sums over the dims of systems of constraints; `out` collects conditions on the parameters, each with a sum to be added."""
 
-    def __init__(self, params: Sequence[str]) -> None:
-        self.params = params
+    def __init__(self, params: Sequence[str], at: Mapping[str, int] | None) -> None:
+        self.params, self.at = params, at
+        self.work = 0
         self.out: list[tuple[Row, QuasiPolynomial]] = []
         self.steps = 0
         self.fresh = 0
@@ -319,6 +323,9 @@ class _Summer:
         self.steps += 1
         if self.steps > STEPS:
             raise NoClosedForm("too many pieces")
+        self.work += len(value.terms)
+        if len(value.terms) > TERMS or self.work > WORK:
+            raise NoClosedForm("too many terms")
         while equalities:
             e = equalities.pop()
             pivot = next((n for n in names if abs(e.coefficient(n)) == 1 and e.is_linear_in(n)), None)
@@ -332,6 +339,8 @@ class _Summer:
             names = tuple(n for n in names if n != pivot)
         rows = _tighten(inequalities)
         if rows is None or not value.terms:
+            return
+        if self.at is not None and any(not e.names() & set(names) and e.evaluate(self.at) < 0 for e in rows):
             return
         if not names:
             self.out.append((tuple(rows), value))

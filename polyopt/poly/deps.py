@@ -9,9 +9,9 @@ the write that starts the reduction; the order among the updates themselves is k
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from typing import TypeVar
 
 import islpy as isl
@@ -21,11 +21,17 @@ from ..ir.tensor import Tensor
 from ..isl_ext import IN, OUT, SET, OperationBudget, maps_of, max_operations, param_space
 from .access import remember
 from .digits import Frame, compute_frame, compute_plain_frame
+from .order import compute_dates
+from .sources import Order, Source, choose_sources, union_of
 
 T = TypeVar("T")
 
 # a buffer of these scopes belongs to one tile: its anti and output dependences are left out, and `legality` compares its flow
 PRIVATE_SCOPES = ("registers", "cache", "shared")
+MANY = 24  # statements; in programs of more, sources are chosen before isl compares them
+EACH = 200_000  # isl operations for what one of many statements depends on, of which about ten thousand are needed
+SPENT = 16  # statements that may need more than that; the budget of the others is cut
+MUST, MAY, KILL = range(3)  # kinds of sources
 BUDGET = 5_000_000  # isl operations, a few seconds; a convolution takes under 100 thousand
 
 
@@ -77,6 +83,7 @@ class _View:
     scop: Scop
     frame: Frame
     tree: isl.Schedule | None = None  # the order as a tree, where the frame's digits are the iterators
+    spent: list[str] = field(default_factory=list)  # statements whose sources isl could not tell apart within its budget
 
     def reads(self, own_cell: bool = True) -> isl.UnionMap:
         """All reads. `own_cell`: also the cell that an update reads before it writes it."""
@@ -118,20 +125,70 @@ class _View:
             info = info.set_may_source(may)
         if kill is not None:
             info = info.set_kill(kill)
-        info = info.set_schedule_map(self.frame.order) if self.tree is None else info.set_schedule(self.tree)
+        if self.tree is not None:
+            return info.set_schedule(self.tree).compute_flow()
+        order = self.frame.order
+        if len(self.scop.statements) > MANY:  # isl goes over all of it
+            used = [u.domain() for u in (sink, must, may, kill) if u is not None]
+            order = order.intersect_domain(reduce(isl.UnionSet.union, used).universe())
+        info = info.set_schedule_map(order)
         return info.compute_flow()
 
     def flow_of(self, sink: isl.UnionMap, w: _Accesses) -> isl.UnionMap:
         """The flow from writes to what reads them; updates and indirect writes hide nothing."""
-        sink, must, may = _meeting(sink, w.must, w.update.union(w.may))
-        return self.flow(sink, must=must, may=may).get_may_dependence()
+        return self.dependences(sink, must=w.must, may=w.update.union(w.may))
 
     def anti_output(self, loads: isl.UnionMap, w: _Accesses) -> tuple[isl.UnionMap, isl.UnionMap]:
         """The dependences of writes on reads and writes before them."""
-        writes, read = _meeting(w.all(), loads)
-        anti = self.flow(writes, may=read, kill=w.must).get_may_dependence()
+        anti = self.dependences(w.all(), may=loads, kill=w.must)
         # a dependence into an update is also a flow dependence, through the cell that the update reads
         return anti, self.flow_of(w.must.union(w.may), w)
+
+    def dependences(
+        self, sink: isl.UnionMap, may: isl.UnionMap, must: isl.UnionMap | None = None, kill: isl.UnionMap | None = None
+    ) -> isl.UnionMap:
+        """What each sink may depend on. In a program of many statements, sink by sink, on the sources that can be its last."""
+        if self.tree is not None or len(self.scop.statements) <= MANY:
+            if must is not None:
+                sink, must, may = _meeting(sink, must, may)
+            else:
+                sink, may = _meeting(sink, may)
+            return self.flow(sink, must=must, may=may, kill=kill).get_may_dependence()
+        sources: dict[str, list[Source]] = {}
+        for kind, u in enumerate((must, may, kill)):
+            for m in maps_of(u) if u is not None else ():
+                sources.setdefault(m.get_tuple_name(OUT), []).append(Source(m, kind != MAY, kind))
+        sinks: dict[str, list[isl.Map]] = {}
+        for m in maps_of(sink.intersect_params(self.scop.context)):
+            sinks.setdefault(m.get_tuple_name(IN), []).append(m)
+        return union_of([self._of_one(s, maps, sources) for s, maps in sinks.items()], self.empty)
+
+    def _of_one(self, statement: str, sinks: Sequence[isl.Map], sources: Mapping[str, Sequence[Source]]) -> isl.UnionMap:
+        """What the sinks of one statement depend on; all sources before them, where isl's budget is spent."""
+        sink = reduce(isl.UnionMap.add_map, sinks, self.empty())
+        known = {id(x): x for m in sinks for x in sources.get(m.get_tuple_name(OUT), ())}
+        try:
+            with max_operations(EACH if len(self.spent) < SPENT else EACH // 10):
+                known = {id(x): x for m in sinks for x in choose_sources(self.stands, statement, m, sources.get(m.get_tuple_name(OUT), ()))}
+                if all(x.kind == KILL for x in known.values()):
+                    return self.empty()
+                kinds = [reduce(isl.UnionMap.add_map, (x.relation for x in known.values() if x.kind == k), self.empty()) for k in range(3)]
+                return self.flow(sink, *kinds).get_may_dependence()
+        except OperationBudget:
+            self.spent.append(statement)
+        from_ = reduce(isl.UnionMap.add_map, (x.relation for x in known.values() if x.kind != KILL), self.empty())
+        pairs = from_.apply_range(sink.reverse())
+        order = self.frame.order.intersect_domain(pairs.domain().union(pairs.range()).universe())
+        return pairs.intersect(order.lex_lt_union_map(order))
+
+    def empty(self) -> isl.UnionMap:
+        """No dependences."""
+        return isl.UnionMap.empty(param_space(self.scop.params))
+
+    @cached_property
+    def stands(self) -> Order:
+        """Where the statements stand."""
+        return Order(compute_dates(self.frame.order))
 
     def split_reduction(self, deps: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
         """Apart: what goes from an update through its own cell to an update of the same statement; the rest."""
@@ -204,7 +261,7 @@ def _value_based(v: _View) -> Dependences:
     w, cells = v.writes(), private_cells(scop)
     flow, reduction = v.split_reduction(v.flow_of(v.reads(), w))
     anti, output = v.anti_output(v.reads(own_cell=False).subtract_range(cells), w.outside(cells))
-    return _clean(scop, *map(v.outward, (flow, anti, output, reduction)))
+    return replace(_clean(scop, *map(v.outward, (flow, anti, output, reduction))), exact=not v.spent)
 
 
 def _memory_based(scop: Scop) -> Dependences:

@@ -19,6 +19,7 @@ from .counting import Count, count
 from .loop_tree import Place, Ref
 from .nest import may_be
 
+BUDGET = 60_000  # isl operations for one access
 KINDS = ("add", "mul", "fma", "div", "compare", "call")
 FLOPS = {"fma": 2}  # the others are one
 _BINARY = {"+": "add", "-": "add", "*": "mul", "/": "div", "min": "compare", "max": "compare", "pow": "call", "//": "div", "%": "div"}
@@ -110,7 +111,7 @@ def compute_memory_operations(scop: Scop, root: Place) -> tuple[Count, Count]:
             seen.add(key)
             depth = len(loop.path)
             instances = instances.project_out(isl.dim_type.set, depth, len(ref.path) - depth)
-        number = count(instances).scale(1 if loop is not None else ref.times)
+        number = count(instances, None, BUDGET).scale(1 if loop is not None else ref.times)
         if ref.is_write:
             stores = stores + number
         else:

@@ -100,6 +100,8 @@ class QuasiPolynomial:
         if rest.terms != _ONE.terms:
             text = _sum_text(rest)
             words.append(f"({text})" if (words or content != 1) and len(rest.terms) > 1 else text)
+        elif content == 1 and len(words) == 1 and words[0].startswith("(") and words[0].endswith(")"):
+            words = [words[0][1:-1]]
         if abs(content.numerator) != 1 or not words:
             words.insert(0, str(abs(content.numerator)))
         text = ("-" if content < 0 else "") + "·".join(words)

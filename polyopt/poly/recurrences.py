@@ -20,6 +20,10 @@ FLOATS = ("f32", "f64")
 
 def recurrent_loads(scop: Scop, s: Statement) -> list[Access]:
     """The loads of an element that an earlier instance wrote at a constant distance, in each of which the statement is linear."""
+    return remember(s, "recurrent loads", lambda: _recurrent_loads(scop, s))
+
+
+def _recurrent_loads(scop: Scop, s: Statement) -> list[Access]:
     if s.reduction is not None or not s.write.is_affine or scop.tensor(s.write.tensor).dtype.name not in FLOATS:
         return []
     out = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from math import prod
 
 import islpy as isl
@@ -28,8 +28,9 @@ from .loop_tree import Place, Ref, elements_below
 from .quasipoly import lift
 
 SAMPLES = (7, 7, 3, 1)  # iterations at which a loop is looked at, by how many loops are around it, besides the first and the last
+EFFORT = 4000  # runs of places that are looked at for one cost; beyond, one iteration stands for all of a loop
 BUDGET = 60_000  # isl operations for the closed form of one footprint
-ROWS = 256  # rows whose place in a cache is looked at
+LOOKED = (16, 2048)  # rows, and lines of them, whose place in a cache is looked at
 APART = 1.25  # how much more lines groups have one by one than together, at most, to count as apart
 THIN = 1.5  # lines of a row of what counts as a column
 SHARED = 0.5  # how much two groups have in common in neighbouring iterations to count as one
@@ -65,27 +66,29 @@ class Stretch:
         """How many lines."""
         return self.rows * self.run
 
-    def loads(self, sets: int) -> Loads:
-        """How the lines fall on the sets of a cache."""
-        if self.rows == 1:
-            whole, part = divmod(self.run, sets)
-            share = part / sets
-            return {int(whole): 1 - share, int(whole) + 1: share} if share else {int(whole): 1.0}
-        per = [0.0] * sets
-        looked = min(self.rows, ROWS)
-        for k in range(looked):
-            first, left = k * self.pitch, self.run
-            at = int(first)
-            while left > 0:
-                per[at % sets] += min(1.0, left)
-                at, left = at + 1, left - 1
-        out: Loads = {}
-        for x in per:
-            whole, part = divmod(x * self.rows / looked, 1)
-            out[int(whole)] = out.get(int(whole), 0.0) + (1 - part) / sets
-            if part:
-                out[int(whole) + 1] = out.get(int(whole) + 1, 0.0) + part / sets
-        return out
+
+@lru_cache(maxsize=4096)
+def loads(s: Stretch, sets: int) -> Loads:
+    """How lines fall on the sets of a cache."""
+    if s.rows == 1:
+        whole, part = divmod(s.run, sets)
+        share = part / sets
+        return {int(whole): 1 - share, int(whole) + 1: share} if share else {int(whole): 1.0}
+    per: dict[int, float] = {}
+    looked = min(s.rows, max(LOOKED[0], int(LOOKED[1] / max(1.0, s.run))))
+    for k in range(looked):
+        at, left = int(k * s.pitch), min(s.run, float(sets))
+        while left > 0:
+            per[at % sets] = per.get(at % sets, 0.0) + min(1.0, left)
+            at, left = at + 1, left - 1
+    more = s.rows / looked * max(1.0, s.run / sets)
+    out: Loads = {0: 1 - len(per) / sets}
+    for x in per.values():
+        whole, part = divmod(x * more, 1)
+        out[int(whole)] = out.get(int(whole), 0.0) + (1 - part) / sets
+        if part:
+            out[int(whole) + 1] = out.get(int(whole) + 1, 0.0) + part / sets
+    return out
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,11 @@ class Ends:
     """A piecewise affine function of dates: where each piece holds, and its value."""
 
     pieces: tuple[tuple[Piece, Affine], ...]
+
+    def names(self) -> frozenset[str]:
+        """The dates that matter."""
+        conditions = {n for where, _ in self.pieces for row in where.rows for e, _ in row for n in e.names()}
+        return frozenset(conditions | {n for _, x in self.pieces for n in x.names()})
 
     def at(self, values: Values) -> int:
         """The value at given dates."""
@@ -113,17 +121,18 @@ class Region:
     row: int | None  # elements from one row to the next, where known
     line: int
     around: isl.Set | None = None  # where the dates lie
+    at: Values | None = None  # where alone the forms have to hold
 
     @cached_property
     def elements(self) -> Count:
         """How many elements."""
-        return count(self.points, self.around, BUDGET)
+        return count(self.points, self.around, BUDGET, self.at)
 
     @cached_property
     def rows(self) -> Count:
         """How many rows (the last dim runs along a row)."""
         n = self.points.dim(SET)
-        return count(self.points.project_out(SET, n - 1, 1), self.around, BUDGET) if n else self.elements
+        return count(self.points.project_out(SET, n - 1, 1), self.around, BUDGET, self.at) if n else self.elements
 
     @cached_property
     def is_closed(self) -> bool:
@@ -133,7 +142,8 @@ class Region:
     @cached_property
     def box(self) -> tuple[tuple[Ends, Ends], ...]:
         """The least and the greatest index in each dim."""
-        return tuple((ends(self.points.dim_min(d)), ends(self.points.dim_max(d))) for d in range(self.points.dim(SET)))
+        points = self.points if self.around is None else self.points.gist_params(self.around)
+        return tuple((ends(points.dim_min(d)), ends(points.dim_max(d))) for d in range(points.dim(SET)))
 
     def numbers(self, values: Values) -> tuple[float, float]:
         """Elements and rows; at most, where they have no closed form."""
@@ -149,7 +159,7 @@ class Region:
         n, per = self.points.dim(SET), self.line // self.itemsize
         if per < 1 or n == 0 or (n > 1 and (self.row is None or self.row % per)) or not self.is_closed:
             return None
-        lines = count(self.points.reset_tuple_id().apply(to_lines(n, per)), self.around, BUDGET)
+        lines = count(self.points.reset_tuple_id().apply(to_lines(n, per)), self.around, BUDGET, self.at)
         return lines if lines.is_closed else None
 
     @cached_property
@@ -161,7 +171,7 @@ class Region:
     def names(self) -> frozenset[str]:
         """The dates that matter."""
         if not self.is_closed:
-            return frozenset(str(self.points.get_dim_name(PARAM, i)) for i in range(self.points.dim(PARAM)) if self.points.involves_dims(PARAM, i, 1))
+            return frozenset(n for low, high in self.box for e in (low, high) for n in e.names())
         counts = [self.elements, self.rows] if self.exact is None else [self.exact]
         return frozenset(n for c in counts for n in c.names())
 
@@ -200,11 +210,15 @@ def to_lines(n: int, per: int) -> isl.Map:
 
 
 class Traffic:
-    """Footprints and misses of a schedule whose sizes are known. `places`: its tree, read with these sizes."""
+    """Footprints and misses of a schedule whose sizes are known. `places`: its tree, read with these sizes.
 
-    def __init__(self, scop: Scop, places: Place, sizes: Values, line: int) -> None:
+    forms: the places still have parameters, and closed forms are wanted around `sizes` only.
+    """
+
+    def __init__(self, scop: Scop, places: Place, sizes: Values, line: int, forms: bool = False) -> None:
         self.scop, self.root, self.line = scop, places, line
         self.rows = {t.name: (t.shape[-1].evaluate(sizes) if t.shape else None) for t in scop.tensors}
+        self.forms, self.asked = forms, 0
         self.start = {n: sizes[n] for n in self._params()}
         self._regions: dict[tuple[str, tuple[int, ...], int], Region] = {}
         self._lines: dict[tuple[int, tuple[int, ...]], float] = {}
@@ -225,7 +239,9 @@ class Traffic:
         depth = len(place.path)
         key = (tensor, tuple(sorted(map(id, refs))), depth)
         if key not in self._regions:
-            self._regions[key] = Region(self.scop.tensor(tensor), elements_below(refs, depth), self.rows[tensor], self.line, place.around)
+            at = self.middle(place) if self.forms else None
+            points = elements_below(refs, depth)
+            self._regions[key] = Region(self.scop.tensor(tensor), points, self.rows[tensor], self.line, place.around, at)
         return self._regions[key]
 
     def lines_of(self, tensor: str, refs: Sequence[Ref], place: Place, at: Values) -> float:
@@ -244,6 +260,10 @@ class Traffic:
         """The lines of all tensors."""
         return sum(self.lines(place, at).values())
 
+    def all_closed(self) -> bool:
+        """Whether all footprints asked for so far have closed forms."""
+        return all(r.is_closed for r in self._regions.values())
+
     # ---- iterations
     def trips(self, loop: Place, at: Values) -> int:
         """How many iterations a loop has."""
@@ -257,9 +277,7 @@ class Traffic:
                 used |= self.depends(child)
             if place.kind == "loop":
                 used |= self.trip_count(place).names()
-                assert place.dates is not None
-                space = place.dates
-                used |= {str(space.get_dim_name(PARAM, i)) for i in range(space.dim(PARAM)) if space.involves_dims(PARAM, i, 1)}
+                used |= {n for e in self._limits(place) for n in e.names()}
             self._depends[place] = frozenset(used) & frozenset(place.path)
         return self._depends[place]
 
@@ -272,13 +290,18 @@ class Traffic:
 
     def range(self, loop: Place, at: Values) -> tuple[int, int]:
         """The first and the last date of a loop that has iterations."""
-        assert loop.dates is not None
-        if loop not in self._ends:
-            self._ends[loop] = (ends(loop.dates.dim_min(0)), ends(loop.dates.dim_max(0)))
-        return self._ends[loop][0].at(at), self._ends[loop][1].at(at)
+        low, high = self._limits(loop)
+        return low.at(at), high.at(at)
 
-    def samples(self, loop: Place, at: Values) -> list[tuple[dict[str, int], float]]:
-        """Iterations that stand for all, with weights that add up to their number."""
+    def _limits(self, loop: Place) -> tuple[Ends, Ends]:
+        if loop not in self._ends:
+            assert loop.dates is not None
+            dates = loop.dates if loop.around is None else loop.dates.gist_params(loop.around)
+            self._ends[loop] = (ends(dates.dim_min(0)), ends(dates.dim_max(0)))
+        return self._ends[loop]
+
+    def samples(self, loop: Place, at: Values, looked: Sequence[int] = SAMPLES) -> list[tuple[dict[str, int], float]]:
+        """Iterations that stand for all, with weights that add up to their number: the first, some in between, the last."""
         n = self.trips(loop, at)
         if n <= 0:
             return []
@@ -286,10 +309,12 @@ class Traffic:
         step = (high - low) // (n - 1) if n > 1 else 1
         if loop.name not in self.depends(loop.children[0]):
             return [({**at, loop.name: low + (n // 2) * step}, float(n))]
-        looked = SAMPLES[min(len(loop.path), len(SAMPLES) - 1)]
-        if n <= looked + 2:
-            return [({**at, loop.name: low + k * step}, 1.0) for k in range(n)]
-        inner = [({**at, loop.name: low + (1 + int((2 * k + 1) * (n - 2) / (2 * looked))) * step}, (n - 2) / looked) for k in range(looked)]
+        k = looked[min(len(loop.path), len(looked) - 1)] if self.asked < EFFORT else 0
+        if n <= k + 2:
+            return [({**at, loop.name: low + x * step}, 1.0) for x in range(n)]
+        if k == 0:
+            return [({**at, loop.name: low + (n // 2) * step}, float(n))]
+        inner = [({**at, loop.name: low + (1 + int((2 * x + 1) * (n - 2) / (2 * k))) * step}, (n - 2) / k) for x in range(k)]
         return [({**at, loop.name: low}, 1.0), *inner, ({**at, loop.name: high}, 1.0)]
 
     def middle(self, place: Place) -> dict[str, int] | None:
@@ -385,6 +410,7 @@ class Traffic:
     def _brought(self, place: Place, cache: Cache, at: Values) -> dict[str, float]:
         key = (place, cache, tuple(at[n] for n in sorted(self.depends(place))))
         if key not in self._misses:
+            self.asked += 1
             if place.kind == "leaf":
                 self._misses[key] = self.lines(place, at)
             elif place.kind == "sequence":
@@ -402,13 +428,18 @@ class Traffic:
         samples = self.samples(loop, at)
         number = sum(w for _, w in samples)
         share, again = dict.fromkeys(once, 0.0), dict.fromkeys(once, 0.0)
-        for x, w in samples:
+
+        def look(x: Values) -> tuple[dict[str, float], dict[str, float]]:
             stay = self._stays(body, cache, x)
-            lost = any(k < 1 for k in stay.values())
-            brought = self._brought(body, cache, x) if lost else {}
-            for t, k in stay.items():
-                share[t] += w * k / number
-                again[t] += w * (1 - k) * brought.get(t, 0.0)
+            return stay, self._brought(body, cache, x) if any(k < 1 for k in stay.values()) else {}
+
+        alike = len(samples) > 5 and look(samples[1][0]) == look(samples[len(samples) // 2][0]) == look(samples[-2][0])
+        for k, (x, w) in enumerate(samples):
+            inside = 0 < k < len(samples) - 1
+            stay, brought = look(samples[1][0] if alike and inside else x)
+            for t, part in stay.items():
+                share[t] += w * part / number
+                again[t] += w * (1 - part) * brought.get(t, 0.0)
         out = {}
         for t, f in once.items():
             new = sum(self.lines_of(t, g, loop, at) for g in self.groups(loop)[t])
@@ -476,15 +507,15 @@ def stays(stretches: Sequence[tuple[str, Stretch]], cache: Cache) -> dict[str, f
     total = sum(s.lines for _, s in stretches)
     if all(s.rows == 1 for _, s in stretches) and total > 2 * cache.sets * cache.ways:
         return {t: 0.0 for t, _ in stretches}
-    loads = [s.loads(cache.sets) for _, s in stretches]
+    fallen = [loads(s, cache.sets) for _, s in stretches]
     out: dict[str, float] = {}
     for k, (t, _) in enumerate(stretches):
         others: Loads = {0: 1.0}
-        for j, other in enumerate(loads):
+        for j, other in enumerate(fallen):
             if j != k:
                 others = _sum(others, other, cache.ways + 1)
-        held = sum(p * n * sum(q for m, q in others.items() if n + m <= cache.ways) for n, p in loads[k].items())
-        mine = sum(p * n for n, p in loads[k].items())
+        held = sum(p * n * sum(q for m, q in others.items() if n + m <= cache.ways) for n, p in fallen[k].items())
+        mine = sum(p * n for n, p in fallen[k].items())
         out[t] = min(out.get(t, 1.0), held / mine if mine else 1.0)
     return {t: 1.0 if k > 0.999 else k for t, k in out.items()}
 
