@@ -191,16 +191,15 @@ class _View:
         return Order(compute_dates(self.frame.order))
 
     def split_reduction(self, deps: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
-        """Apart: what goes from an update through its own cell to an update of the same statement; the rest."""
+        """Apart: what goes from an update through its own cell to an update by the same operator; the rest."""
         own = isl.UnionMap.empty(param_space(self.scop.params))
-        for s in self.scop.statements:
-            if s.reduction is None:
-                continue
+        updates = [s for s in self.scop.statements if s.reduction is not None]
+        for s, t in ((s, t) for s in updates for t in updates if (s.reduction, s.write.tensor) == (t.reduction, t.write.tensor)):
             w = self.frame.writes[s.name].to_union_map()
-            pairs = w.apply_range(w.reverse())
-            # a load of the same tensor by the same statement makes true dependences, which are no matter of the update's order
-            for m in self.frame.reads[s.name]:
-                if m.get_tuple_name(OUT) == s.write.tensor:
+            pairs = w.apply_range(self.frame.writes[t.name].to_union_map().reverse())
+            # a load of the same tensor by the later statement makes true dependences, which are no matter of the update's order
+            for m in self.frame.reads[t.name]:
+                if m.get_tuple_name(OUT) == t.write.tensor:
                     pairs = pairs.subtract(w.apply_range(m.to_union_map().reverse()))
             own = own.union(pairs)
         return deps.subtract(own), deps.intersect(own)

@@ -16,15 +16,17 @@ from ..options import Options
 from ..target import Target
 from . import contraction, edges, parts, rows, time_tiles
 from .checked import with_dependences
+from .extrema import as_updates
 from .privatize import expand
+from .split_points import split_points
 from .tree import chains, read_tree
 
 
 def apply_recipe(scop: Scop, target: Target, options: Options | None = None) -> Scop:
     """The scop, scheduled for the target."""
-    scop = with_dependences(scop)
     strict = options is not None and options.fp == "strict"
-    scop = _expand_scalars(scop)
+    scop = with_dependences(as_updates(scop) if options is not None and options.fp == "fast" else scop)
+    scop = with_dependences(split_points(_expand_scalars(scop)))
     if not strict:
         scop = _split_triangles(scop, target)
     if strict or contraction.find_update(scop, target) is not None:
