@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import islpy as isl
@@ -132,10 +133,11 @@ class Scop:
 
     def statement(self, name: str) -> Statement:
         """The statement of that name (KeyError where there is none)."""
-        for s in self.statements:
-            if s.name == name:
-                return s
-        raise KeyError(name)
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Statement]:
+        return {s.name: s for s in self.statements}
 
     def domain(self) -> isl.UnionSet:
         """All statement instances."""

@@ -21,8 +21,8 @@ from ..ir.affine import Affine, FloorDiv, Range, affine, var
 from ..ir.expr import Access, Expr, Load, rewrite
 from ..ir.scop import Scop, Statement, Step
 from ..ir.tensor import Tensor
-from ..isl_ext import IN, SET, read_set, sets_of
-from ..poly.access import tensor_box
+from ..isl_ext import OUT, SET, read_set, sets_of
+from ..poly.access import remember, tensor_box
 from ..poly.convert import columns, from_aff, to_aff, to_multi_aff
 from ..poly.promotion import Promotion, check_promotion
 from .arguments import read_affine
@@ -56,12 +56,10 @@ class Box:
 
 def date_of(m: Member, s: Statement) -> Affine:
     """The date that a loop gives to a statement's instances, as an affine expression of its iterators."""
-    parts = m.upa.get_pw_aff_list()
-    for i in range(parts.n_pw_aff()):
-        if parts.get_at(i).get_tuple_id(IN).get_name() == s.name:
-            pieces = parts.get_at(i).get_pieces()
-            if len(pieces) == 1:
-                return from_aff(pieces[0][1], s.iters)
+    space = s.domain.get_space().align_params(m.upa.get_space())
+    pieces = m.upa.extract_pw_aff(space.from_domain().add_dims(OUT, 1)).get_pieces()
+    if len(pieces) == 1:
+        return from_aff(pieces[0][1], s.iters)
     raise ScheduleError(f"the loop {m.name} has no single affine date for {s.name}")
 
 
@@ -79,6 +77,10 @@ def make_member(scop: Scop, name: str, dates: dict[str, Affine], mark: str = "")
 
 def iterator_ranges(s: Statement) -> dict[str, Range]:
     """Constant inclusive bounds of a statement's iterators (None where they depend on parameters)."""
+    return remember(s, "iterator ranges", lambda: _iterator_ranges(s))
+
+
+def _iterator_ranges(s: Statement) -> dict[str, Range]:
     out: dict[str, Range] = {}
     for q, name in enumerate(s.iters):
         lo, hi = s.domain.dim_min_val(q), s.domain.dim_max_val(q)

@@ -238,23 +238,44 @@ def find_chain(scop: Scop, verb: str, names: Sequence[str], of: str | None = Non
 def band_node(schedule: isl.Schedule, chain: Chain, loop: str) -> isl.ScheduleNode:
     """isl's band node of a loop of a chain."""
     below = set(chain.statements)
+    node = _at_path(schedule.get_root().child(0), chain.path)
+    while node is not None and node_type(node) in (KIND.band, KIND.mark):
+        if node_type(node) == KIND.band and _is_band_of(node, loop, below):
+            return node
+        node = node.child(0)
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode | None:
-        if node_type(node) == KIND.band:
-            mupa = node.band_get_partial_schedule()
-            if mupa.get_space().has_dim_id(SET, 0) and mupa.get_dim_id(SET, 0).get_name() == loop:
-                if {s.get_tuple_name() for s in sets_of(node.get_domain())} == below:
-                    return node
+        if node_type(node) == KIND.band and _is_band_of(node, loop, below):
+            return node
         for i in range(node.n_children()):
             found = visit(node.child(i))
             if found is not None:
                 return found
         return None
 
-    node = visit(schedule.get_root())
+    node = visit(schedule.get_root())  # sequences within sequences have no path of their own
     if node is None:
         raise InternalError(f"the schedule has no band {loop} over {', '.join(chain.statements)}")
     return node
+
+
+def _is_band_of(node: isl.ScheduleNode, loop: str, below: set[str]) -> bool:
+    """Whether a band is the loop of that name around these statements."""
+    mupa = node.band_get_partial_schedule()
+    if not mupa.get_space().has_dim_id(SET, 0) or mupa.get_dim_id(SET, 0).get_name() != loop:
+        return False
+    return {s.get_tuple_name() for s in sets_of(node.get_domain())} == below
+
+
+def _at_path(node: isl.ScheduleNode, path: Path) -> isl.ScheduleNode | None:
+    """The first node of the subtree at a path, where the sequences of the tree are those of the path."""
+    for step in path:
+        while node_type(node) in (KIND.band, KIND.mark, KIND.filter):
+            node = node.child(0)
+        if node_type(node) not in (KIND.sequence, KIND.set) or step >= node.n_children():
+            return None
+        node = node.child(step)
+    return node.child(0) if node_type(node) == KIND.filter else node
 
 
 def check_statements(scop: Scop, verb: str, names: Sequence[str]) -> None:
