@@ -59,6 +59,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "opencl": _opencl,
     "oclgrind": lambda: _programs("oclgrind"),
     "nvcc": lambda: _programs("nvcc", "ptxas"),
+    "valgrind": lambda: _programs("valgrind", "gcc"),
     "emulator": lambda: _any_program("clang++", "g++", "c++"),
     "browser": lambda: _any_program("chromium", "chromium-browser", "google-chrome"),
     "gpu": _gpu,

@@ -196,7 +196,8 @@ def _loops(loops: Sequence[LoopCost], concrete: bool) -> list[str]:
         return []
     head = ("loop", "iterations", "one run touches", "fits")
     rows = [tuple(_loop(x, concrete)) for x in loops]
-    columns = [max(len(r[c]) for r in [head, *rows]) for c in range(4)]
+    shown = 4 if concrete else 3
+    columns = [max(len(r[c]) for r in [head, *rows]) for c in range(shown)]
     return ["  " + "  ".join(x.ljust(w) for x, w in zip(r, columns)).rstrip() for r in [head, *rows]]
 
 

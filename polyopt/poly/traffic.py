@@ -66,6 +66,10 @@ class Stretch:
         """How many lines."""
         return self.rows * self.run
 
+    def part(self, share: float) -> Stretch:
+        """The first part of it."""
+        return Stretch(max(1, round(self.rows * share)), self.run, self.pitch) if self.rows > 1 else Stretch(1, self.run * share, self.pitch)
+
 
 @lru_cache(maxsize=4096)
 def loads(s: Stretch, sets: int) -> Loads:
@@ -453,7 +457,7 @@ class Traffic:
                 continue
             for t, m in self._brought(c, cache, at).items():
                 out[t] += max(0.0, m - self._left(place, k, t, cache, at))
-        return out
+        return {t: max(n, self.lines_of(t, _of(place.refs, t), place, at)) if n else n for t, n in out.items()}
 
     def _left(self, place: Place, k: int, tensor: str, cache: Cache, at: Values) -> float:
         """The lines of a tensor that the parts of a sequence before number k have left in the cache, and that part k uses."""
@@ -467,22 +471,27 @@ class Traffic:
             refs = (*earlier, *refs)
             parts = [self.lines_of(tensor, x, place, at) for x in (refs, now, (*refs, *now))]
             both = parts[0] + parts[1] - parts[2]
-            between = [s for x in place.children[j + 1 : k] for s in self.stretches(x, at) if s[0] != tensor]
             if both > known:
-                distance = between + self._distance(place.children[j], place.children[k], tensor, at)
-                left += (both - known) * stays(distance, cache).get(tensor, 0.0)
+                between = [s for x in place.children[j + 1 : k] for s in self.stretches(x, at) if s[0] != tensor]
+                ways = self._distances(place.children[j], place.children[k], tensor, at)
+                left += (both - known) * sum(stays(between + d, cache).get(tensor, 0.0) for d in ways) / len(ways)
                 known = both
         return left
 
     def _runs(self, place: Place, at: Values) -> bool:
         return place.kind != "loop" or self.trips(place, at) > 0
 
-    def _distance(self, before: Place, after: Place, tensor: str, at: Values) -> list[tuple[str, Stretch]]:
-        """What lies between the last use of a tensor's lines in one part of a sequence and their first use in the next."""
+    def _distances(self, before: Place, after: Place, tensor: str, at: Values) -> list[list[tuple[str, Stretch]]]:
+        """What lies between the last use of a tensor's lines in one part of a sequence and their first use in the next.
+
+        Two sweeps over the tensor: what is left of the first and what has been done of the second, at some points on the way.
+        """
         (a, whole_a), (b, whole_b) = self._core(before, tensor, at), self._core(after, tensor, at)
-        if whole_a and whole_b:
-            return max(a, b, key=lambda s: sum(x.lines for _, x in s))
-        return a + [x for x in b if x[0] != tensor]
+        if not (whole_a and whole_b):
+            return [a + [x for x in b if x[0] != tensor]]
+        mine = [x for x in a if x[0] == tensor]
+        others_a, others_b = ([x for x in s if x[0] != tensor] for s in (a, b))
+        return [[*mine, *((t, s.part(1 - p)) for t, s in others_a), *((t, s.part(p)) for t, s in others_b)] for p in (1 / 6, 1 / 2, 5 / 6)]
 
     def _core(self, place: Place, tensor: str, at: Values) -> tuple[list[tuple[str, Stretch]], bool]:
         """What the innermost run touches that touches all of a tensor's part; True where that is the place as a whole."""
