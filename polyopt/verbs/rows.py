@@ -237,16 +237,27 @@ def lane_loop(scop: Scop, tree: Tree) -> int | None:
         return None
     statements = [scop.statement(n) for n in statements_below(tree)]
     for q, m in enumerate(members):
-        dates = [(s, date_of(m, s)) for s in statements]
-        if all(len(d.terms) == 1 and abs(d.terms[0][1]) == 1 and _moves_along(scop, s, next(iter(d.names()), "")) for s, d in dates):
-            inside = [(s, [n for n in s.iters if n not in _outer_iterators(members[: q + 1], s)]) for s in statements]
+        if all(_moves_along(scop, s, _unit_iterator(m, s)) for s in statements):
+            inner = loops(members[q + 1 :], below)
+            inside = [(s, _inner_iterators(inner, s)) for s in statements]
             if any(own and vector_iterator(scop, s, own) is None for s, own in inside):
                 return q
     return None
 
 
-def _outer_iterators(members: Sequence[Member], s: Statement) -> set[str]:
-    return set().union(*(date_of(m, s).names() for m in members))
+def _unit_iterator(m: Member, s: Statement) -> str:
+    """The iterator that a loop walks over in steps of one; "" where it is another date."""
+    d = date_of(m, s)
+    return next(iter(d.names())) if len(d.terms) == 1 and abs(d.terms[0][1]) == 1 and isinstance(d.terms[0][0], str) else ""
+
+
+def _inner_iterators(tree: Tree, s: Statement) -> list[str]:
+    """The iterators that the loops around a statement walk over, outermost first."""
+    members, below = split_chain(tree)
+    own = [n for m in members for n in s.iters if n in date_of(m, s).names()]
+    if isinstance(below, Seq):
+        own += _inner_iterators(next(p for p in below.parts if s.name in statements_below(p)), s)
+    return own
 
 
 def _moves_along(scop: Scop, s: Statement, it: str) -> bool:
