@@ -19,10 +19,11 @@ from polyopt.ir.expr import loads
 from polyopt.ir.loops import If, Instance, Loop, LoopNode
 from polyopt.ir.scop import Scop
 from polyopt.lower.loops import lower_to_loops
+from polyopt.poly.caches import Cache, Stretch, stays
 from polyopt.poly.cost_model import compute_cost
 from polyopt.poly.loop_tree import read_places
 from polyopt.poly.operations import compute_memory_operations
-from polyopt.poly.traffic import Cache, Stretch, Traffic, stays
+from polyopt.poly.traffic import Traffic
 from polyopt.target import ISAS, Target
 from polyopt.verbs.time_tiles import apply as tile_time
 

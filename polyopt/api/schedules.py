@@ -21,13 +21,14 @@ from polyopt.runtime.load import load_kernel
 
 from ..errors import OutputError, UserError
 from ..ir.expr import Access
+from ..ir.loops import LoopNest
 from ..ir.scop import Dependences, Scop, Step
 from ..ir.source import Source
 from ..ir.text import schedule_text, show, to_text, update_text
 from ..ir.verify import verify_nest, verify_scop, verify_source
 from ..lower.loops import lower_to_loops
 from ..options import Options
-from ..poly.certify import Certificate, certify
+from ..poly.certify import Certificate, certify, check_instances
 from ..poly.cost import Cost
 from ..poly.cost_model import compute_cost
 from ..poly.deps import compute_dependences
@@ -148,7 +149,8 @@ class Schedule:
     def cost(self, target: str = "cpu", isa: str = "native", **dims: int) -> Cost:
         """What this schedule computes, touches and moves: closed forms in the dims and, where all have values, numbers.
 
-        `s.cost(N=1000)` gives a value to each dim; the caches are those of the target. Raises UserError for dims that are missing or unknown.
+        `s.cost(N=1000)` gives a value to each dim; the caches are those of the target. Raises UserError for dims that are missing or unknown,
+        and where isl would take too long.
         """
         if target != "cpu":
             raise UserError(f"target {target}: the cost model knows the caches of a cpu only")
@@ -159,9 +161,13 @@ class Schedule:
         steps = "\n".join(f"  {k}. {s}" for k, s in enumerate(self.history, 1)) or "  (none)"
         statements = "\n".join(f"  {s.name}: {s.domain}\n    {update_text(s.write, s.expr, s.reduction)}" for s in self.scop.statements)
         deps = str(self.dependences).replace("\n", "\n  ")
+        try:
+            cost = str(self.cost())
+        except UserError as e:  # its budget is spent
+            cost = str(e)
         return "\n".join(
             [f"{self.scop.name}: {self.label}", "steps:", steps, "statements:", statements, "dependences:", f"  {deps}",
-             "schedule:", schedule_text(self.scop.schedule), "loops:", to_text(lower_to_loops(self.scop)), str(self.cost())]
+             "schedule:", schedule_text(self.scop.schedule), "loops:", to_text(lower_to_loops(self.scop)), cost]
         )  # fmt: skip
 
     def verify(self) -> Certificate:
@@ -177,13 +183,19 @@ class Schedule:
         """The text of the kernel: C for the CPU, CUDA C for a nest whose loops are bound to blocks and threads (`bind`)."""
         options = Options(target=target, isa=isa, threads=threads, fp=fp)
         if options.target == "cuda":
-            device: Source = emit_device_kernel(lower_to_loops(self.scop), "cuda", fp=fp)
+            device: Source = emit_device_kernel(self._loops(), "cuda", fp=fp)
             return device
         if options.target != "cpu":
             raise UserError(f"target {target}: text is emitted for cpu and cuda")
-        source: Source = emit_kernel(lower_to_loops(self.scop), cpu_target(isa, threads), fp, threads > 1)
+        source: Source = emit_kernel(self._loops(), cpu_target(isa, threads), fp, threads > 1)
         verify_source(source)
         return source
+
+    def _loops(self) -> LoopNest:
+        """The loops, which run each statement's domain once."""
+        nest = lower_to_loops(self.scop)
+        check_instances(self.scop, nest)
+        return nest
 
     def compile(self, target: str = "cpu", isa: str = "native", threads: int = 1, fp: str = "default") -> CompiledKernel:
         """A function of arrays: `f(a, b, c)`, in the order of the Scop's tensors, outputs written in place."""

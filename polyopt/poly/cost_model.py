@@ -29,16 +29,24 @@ LARGE = 10_007  # a size that stands for all large ones
 ROWS = 14  # loops that are shown, the outer ones first
 SPANS = (7, 3, 0)  # iterations at which a chain is looked at, by how many loops are around
 WAYS = {"L1": 8, "L2": 16, "L3": 16}
+BUDGET = 20_000_000  # isl operations for all that has no budget of its own
 LEGALITY = 200_000  # isl operations for the question whether a loop is parallel
 
 
 def compute_cost(scop: Scop, target: Target, sizes: Mapping[str, int] | None = None) -> Cost:
     """The cost of a Scop's schedule. `sizes`: a value for each parameter, or None.
 
-    Raises UserError for values that are missing, unknown or outside the context.
+    Raises UserError for values that are missing, unknown or outside the context, and for a schedule that takes isl too long.
     """
     values = check_sizes(scop, sizes)
-    concrete = sizes is not None or not scop.params
+    try:
+        with max_operations(BUDGET):
+            return _cost(scop, target, values, sizes is not None or not scop.params)
+    except OperationBudget:
+        raise UserError(f"cost: {scop.name} has too many loops to be counted within {BUDGET} isl operations") from None
+
+
+def _cost(scop: Scop, target: Target, values: dict[str, int], concrete: bool) -> Cost:
     symbolic = read_places(scop)
     start = _large(scop)
     forms = Traffic(scop, symbolic, start, target.line, forms=True)

@@ -12,27 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from math import gcd, lcm
 
 import islpy as isl
 
-from ..errors import PolyoptError, UserError
-from ..ir.affine import Affine, FloorDiv, affine, var
-from ..isl_ext import PARAM, SET, OperationBudget, fix_params, max_operations
-from .quasipoly import QuasiPolynomial, collect, lift, sum_over
+from ..errors import UserError
+from ..ir.affine import Affine, var
+from ..isl_ext import PARAM, OperationBudget, fix_params, max_operations
+from .quasipoly import QuasiPolynomial, collect
+from .summation import NoClosedForm, Row, rows_of, set_of, sum_points
 
-DIV = isl.dim_type.div
 BUDGET = 300_000  # isl operations for a closed form
 POINTS_BUDGET = 1_000_000  # isl operations for counting point by point
-STEPS = 150  # systems of constraints in one count
-WORK = 600  # terms of polynomials in one count
-RESIDUES = 12  # residue classes that a sum is split into
-TERMS = 40  # terms of one polynomial: more cannot be read
 CHAMBERS = 8  # conditions that a closed form may distinguish
-
-
-class NoClosedForm(PolyoptError):
-    """A set for which the counter has no closed form."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class Piece:
     @cached_property
     def rows(self) -> tuple[tuple[tuple[Affine, bool], ...], ...]:
         """The condition: one of these lists of (expression, whether it is 0 instead of >= 0) holds."""
-        return tuple(_rows(b) for b in self.where.compute_divs().get_basic_sets())
+        return tuple(rows_of(b) for b in self.where.compute_divs().get_basic_sets())
 
     def holds(self, values: Mapping[str, int]) -> bool:
         """Whether the condition holds at a point."""
@@ -55,9 +46,6 @@ class Piece:
         """The condition as text, empty where there is none."""
         text = str(self.where)
         return text[text.index("{") + 1 : text.rindex("}")].strip().removeprefix(":").strip()
-
-
-Row = tuple[Affine, ...]  # all >= 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +128,7 @@ def count(points: isl.Set, context: isl.Set | None = None, budget: int = BUDGET,
         points = points.gist_params(context)
     try:
         with max_operations(budget):
-            return Count(tuple(_closed_form(points, at)), context)
+            return Count(tuple(sum_points(points, at)), context)
     except (NoClosedForm, OperationBudget):
         return Count((), context, ((1, points),))
 
@@ -159,93 +147,17 @@ def count_points(points: isl.Set, values: Mapping[str, int]) -> int:
         raise NoClosedForm("a set has no closed form, and too many points to be counted") from None
 
 
-# ---- constraints out of isl
-def _rows(b: isl.BasicSet) -> tuple[tuple[Affine, bool], ...]:
-    """The constraints of a basic set without dims, floors of parameters left in."""
-    return tuple(_Reader(b).rows())
-
-
-class _Reader:
-    """Reads the constraints of a basic set: dims are called #0, #1, …; a floor of dims becomes a dim #q0, … with constraints of its own."""
-
-    def __init__(self, b: isl.BasicSet) -> None:
-        self.b = b
-        self.params = [str(b.get_dim_name(PARAM, i)) for i in range(b.dim(PARAM))]
-        self.names = [f"#{i}" for i in range(b.dim(SET))]
-        self.extra: list[tuple[Affine, bool]] = []
-        self.divs: list[Affine] = []
-        for k in range(b.dim(DIV)):
-            div = b.get_div(k)
-            den = int(div.get_denominator_val().to_python())
-            num = self._expression(div.scale_val(isl.Val.int_from_si(b.get_ctx(), den)), isl.dim_type.in_, len(self.divs))
-            if any(n.startswith("#") for n in num.names()):
-                name = f"#q{k}"
-                self.names.append(name)
-                self.extra += [(num - var(name) * den, False), (var(name) * den + (den - 1) - num, False)]
-                self.divs.append(var(name))
-            else:
-                self.divs.append(Affine(((FloorDiv(num, den), 1),)) if num.terms else affine(num.const // den))
-
-    def rows(self) -> list[tuple[Affine, bool]]:
-        """The constraints."""
-        out = list(self.extra)
-        for c in self.b.get_constraints():
-            if not c.is_div_constraint():
-                out.append((self._expression(c, SET, len(self.divs)), bool(c.is_equality())))
-        return out
-
-    def _expression(self, c: isl.Constraint | isl.Aff, kind: isl.dim_type, divs: int) -> Affine:
-        terms: list[tuple[str, int]] = []
-        for k, names in ((PARAM, self.params), (kind, self.names)):
-            for i in range(self.b.dim(PARAM) if k == PARAM else self.b.dim(SET)):
-                v = int(c.get_coefficient_val(k, i).to_python())
-                if v:
-                    terms.append((names[i], v))
-        out = Affine(tuple(sorted(terms)), int(c.get_constant_val().to_python()))
-        for i in range(divs):
-            v = int(c.get_coefficient_val(DIV, i).to_python())
-            if v:
-                out = out + self.divs[i] * v
-        return out
-
-
-# ---- closed forms
-def _closed_form(points: isl.Set, at: Mapping[str, int] | None) -> list[tuple[Row, QuasiPolynomial]]:
-    plain = points.compute_divs().coalesce()
-    parts = plain.get_basic_sets()
-    if len(parts) > 1:
-        parts = plain.make_disjoint().coalesce().compute_divs().get_basic_sets()
-        if not _disjoint(parts):
-            parts = plain.make_disjoint().compute_divs().get_basic_sets()
-    summer = _Summer([str(points.get_dim_name(PARAM, i)) for i in range(points.dim(PARAM))], at)
-    for b in parts:
-        reader = _Reader(b)
-        rows = reader.rows()
-        summer.sum(tuple(reader.names), [e for e, eq in rows if not eq], [e for e, eq in rows if eq], lift(1))
-    return summer.out
-
-
+# ---- cases
 def _pieces(terms: Sequence[tuple[Row, QuasiPolynomial]], context: isl.Set | None) -> tuple[Piece, ...]:
     """Cases that exclude each other."""
     names = sorted({n for row, _ in terms for e in row for n in e.names()} | {n for _, v in terms for n in v.names()})
     found: list[Piece] = []
     for row, value in terms:
-        where = _set_of(row, names)
+        where = set_of(row, names)
         if context is not None:
             where = where.align_params(context.get_space()).gist(context.align_params(where.get_space()))
         found = list(_join(found, (Piece(where, value),), context))
     return _merge(found, context)
-
-
-def _set_of(rows: Sequence[Affine], params: Sequence[str], names: Sequence[str] = ()) -> isl.Set:
-    """The isl set of inequalities over parameters and dims."""
-    text = " and ".join(f"{_plain(e)} >= 0" for e in rows)
-    head = f"[{', '.join(params)}] -> {{ {'[' + ', '.join(map(_plain, names)) + ']' if names else ''} : "
-    return isl.Set.read_from_str(isl.DEFAULT_CONTEXT, head + text + " }")
-
-
-def _disjoint(parts: Sequence[isl.BasicSet]) -> bool:
-    return all(parts[i].intersect(parts[j]).is_empty() for i in range(len(parts)) for j in range(i))
 
 
 def _join(a: Sequence[Piece], b: Sequence[Piece], context: isl.Set | None = None) -> tuple[Piece, ...]:
@@ -306,150 +218,3 @@ def _agree(value: QuasiPolynomial, p: Piece) -> bool:
     for n, x in fixed.items():
         difference = difference.substitute(n, x)
     return not difference.terms
-
-
-class _Summer:
-    """Sums over the dims of systems of constraints; `out` collects conditions on the parameters, each with a sum to be added."""
-
-    def __init__(self, params: Sequence[str], at: Mapping[str, int] | None) -> None:
-        self.params, self.at = params, at
-        self.work = 0
-        self.out: list[tuple[Row, QuasiPolynomial]] = []
-        self.steps = 0
-        self.fresh = 0
-
-    def sum(self, names: tuple[str, ...], inequalities: list[Affine], equalities: list[Affine], value: QuasiPolynomial) -> None:
-        """Add the sum of `value` over all points of a system."""
-        self.steps += 1
-        if self.steps > STEPS:
-            raise NoClosedForm("too many pieces")
-        self.work += len(value.terms)
-        if len(value.terms) > TERMS or self.work > WORK:
-            raise NoClosedForm("too many terms")
-        while equalities:
-            e = equalities.pop()
-            pivot = next((n for n in names if abs(e.coefficient(n)) == 1 and e.is_linear_in(n)), None)
-            if pivot is None:
-                inequalities += [e, -e]
-                continue
-            x = var(pivot) - e * e.coefficient(pivot)
-            inequalities = [c.substitute({pivot: x}) for c in inequalities]
-            equalities = [c.substitute({pivot: x}) for c in equalities]
-            value = value.substitute(pivot, x)
-            names = tuple(n for n in names if n != pivot)
-        rows = _tighten(inequalities)
-        if rows is None or not value.terms:
-            return
-        if self.at is not None and any(not e.names() & set(names) and e.evaluate(self.at) < 0 for e in rows):
-            return
-        if not names:
-            self.out.append((tuple(rows), value))
-            return
-        name = min(names, key=lambda n: self._effort(n, rows, value, names))
-        if value.floors_of(name):
-            self._split(name, names, rows, value)
-        else:
-            self._eliminate(name, names, rows, value)
-
-    def _effort(self, name: str, rows: list[Affine], value: QuasiPolynomial, names: tuple[str, ...]) -> tuple[int, int, int]:
-        """How bad it is to sum over a dim now: residues to split first, floors of other dims that come of it, pairs of bounds."""
-        lows = [e for e in rows if e.coefficient(name) > 0]
-        highs = [e for e in rows if e.coefficient(name) < 0]
-        floors = sum(abs(e.coefficient(name)) != 1 and any(n in names and n != name for n in e.names()) for e in (*lows, *highs))
-        if len(lows) == len(highs) == 1 and (lows[0] + highs[0]) == lows[0].coefficient(name) - 1 and name not in value.atoms():
-            floors = -1
-        return len(value.floors_of(name)), floors, len(lows) * len(highs)
-
-    def _split(self, name: str, names: tuple[str, ...], rows: list[Affine], value: QuasiPolynomial) -> None:
-        """Sum over each residue class, so that no floor contains the dim."""
-        period = lcm(*(_period(f, name) for f in value.floors_of(name)))
-        if period > RESIDUES:
-            raise NoClosedForm(f"a period of {period}")
-        self.fresh += 1
-        fresh = f"#r{self.fresh}"
-        for r in range(period):
-            x = var(fresh) * period + r
-            new = [e.substitute({name: x}) for e in rows]
-            self.sum((*(n for n in names if n != name), fresh), new, [], value.substitute(name, x))
-
-    def _eliminate(self, name: str, names: tuple[str, ...], rows: list[Affine], value: QuasiPolynomial) -> None:
-        """Sum over a dim, one case for each pair of a greatest lower bound and a least upper bound."""
-        lows = [(e.coefficient(name), e.coefficient(name) * var(name) - e) for e in rows if e.coefficient(name) > 0]  # k·name >= x
-        highs = [(-e.coefficient(name), e - e.coefficient(name) * var(name)) for e in rows if e.coefficient(name) < 0]  # k·name <= x
-        others = [e for e in rows if not e.coefficient(name)]
-        if not lows or not highs:
-            raise UserError("a set with infinitely many points cannot be counted")
-        left = tuple(n for n in names if n != name)
-        if len(lows) == len(highs) == 1 and not value.floors_of(name) and name not in value.atoms():
-            (k, low), (m, high) = lows[0], highs[0]
-            if k == m and high - low == k - 1:  # a floor: one value for each point of the others
-                self.sum(left, others, [], value)
-                return
-        lows = self._strongest(lows, others, left, 1)
-        highs = self._strongest(highs, others, left, -1)
-        several = len(lows) * len(highs) > 1
-        for i, (k, low) in enumerate(lows):
-            for j, (m, high) in enumerate(highs):
-                new = list(others)
-                new += [low * q - x * k - (1 if h < i else 0) for h, (q, x) in enumerate(lows) if h != i]
-                new += [x * m - high * q - (1 if h < j else 0) for h, (q, x) in enumerate(highs) if h != j]
-                # the sum is 0 where the bounds just miss each other; so the real shadow is enough
-                new.append(high * k - low * m + (1 if k == m == 1 else 0))
-                if several and _tighten(new) is None:
-                    continue
-                if several and _set_of(new, self.params, left).is_empty():
-                    continue
-                self.sum(left, new, [], sum_over(value, name, -((-low) // k), high // m))
-
-    def _strongest(self, bounds: list[tuple[int, Affine]], others: list[Affine], names: tuple[str, ...], sign: int) -> list[tuple[int, Affine]]:
-        """Bounds without those that another one implies wherever the other constraints hold."""
-        if len(bounds) == 1:
-            return bounds
-        around: isl.Set | None = None
-        kept = list(bounds)
-        for b in bounds:
-            for other in kept:
-                if other is b:
-                    continue
-                weaker = (other[1] * b[0] - b[1] * other[0]) * sign  # >= 0 where `other` is at least as strong
-                if weaker.is_const:
-                    implied = weaker.const >= 0
-                else:
-                    around = _set_of(others, self.params, names) if around is None else around
-                    implied = around.is_subset(_set_of([weaker], self.params, names))
-                if implied:
-                    kept.remove(b)
-                    break
-        return kept
-
-
-def _period(f: FloorDiv, name: str) -> int:
-    """The period in a dim of a floor modulo its linear part."""
-    own = f.den // gcd(f.den, f.num.coefficient(name)) if f.num.coefficient(name) else 1
-    inner = [_period(a, name) for a, _ in f.num.terms if isinstance(a, FloorDiv) and name in a.num.names()]
-    return lcm(own, *(p * f.den for p in inner))
-
-
-def _tighten(rows: Sequence[Affine]) -> list[Affine] | None:
-    """Inequalities divided by the gcd of their coefficients, the strongest of each direction; None where one, or two together, never hold."""
-    best: dict[tuple[tuple[object, int], ...], Affine] = {}
-    for e in rows:
-        if not e.terms:
-            if e.const < 0:
-                return None
-            continue
-        g = gcd(*(k for _, k in e.terms))
-        e = Affine(tuple((a, k // g) for a, k in e.terms), e.const // g)
-        old = best.get(e.terms)
-        if old is None or e.const < old.const:
-            best[e.terms] = e
-    for terms, e in best.items():
-        opposite = best.get(tuple((a, -k) for a, k in terms))
-        if opposite is not None and e.const + opposite.const < 0:
-            return None
-    return list(best.values())
-
-
-def _plain(text: object) -> str:
-    """Names of dims as isl reads them."""
-    return str(text).replace("#", "x_")

@@ -90,11 +90,11 @@ class _Reader:
     values: Mapping[str, int]
     dates: dict[str, list[isl.Map]]
 
-    def bind(self, m: isl.Map | isl.Set) -> isl.Map | isl.Set:
+    def bind(self, m: isl.Map) -> isl.Map:
         """With the sizes filled in."""
         if not self.values:
             return m.intersect_params(self.scop.context)
-        fixed = fix_params(m, {k: v for k, v in self.values.items() if k in self.scop.params})
+        fixed: isl.Map = fix_params(m, {k: v for k, v in self.values.items() if k in self.scop.params})
         return fixed.project_out(PARAM, 0, fixed.dim(PARAM))
 
 
@@ -153,7 +153,7 @@ def _prefix(r: _Reader, s: Statement, path: Sequence[str]) -> isl.Map:
 def _dates(r: _Reader, names: Sequence[str], path: tuple[str, ...], name: str) -> isl.Set:
     out: isl.Set | None = None
     for s in names:
-        one = r.bind(_prefix(r, r.scop.statement(s), (*path, name)).range())
+        one = r.bind(_prefix(r, r.scop.statement(s), (*path, name))).range()
         out = one if out is None else out.union(one)
     assert out is not None
     return outer_as_params(out.coalesce(), len(path))
@@ -164,7 +164,7 @@ def _around(r: _Reader, names: Sequence[str], path: tuple[str, ...]) -> isl.Set 
         return None
     out: isl.Set | None = None
     for s in names:
-        one = r.bind(_prefix(r, r.scop.statement(s), path).range())
+        one = r.bind(_prefix(r, r.scop.statement(s), path)).range()
         out = one if out is None else out.union(one)
     assert out is not None
     return outer_as_params(out.coalesce(), len(path)).params()

@@ -199,12 +199,12 @@ def _factor(p: QuasiPolynomial) -> tuple[Fraction, list[tuple[Atom, int]], Quasi
             rest = collect((_times(tuple(x for x in m if x[0] != a), ((a, e - least),) if e > least else ()), c)
                            for m, c in rest.terms for e in [next(e for b, e in m if b == a)])  # fmt: skip
     for a in sorted(p.atoms(), key=_order):
-        for c in sorted(range(-ROOTS, ROOTS + 1), key=lambda c: (abs(c), c)):
+        for shift in sorted(range(-ROOTS, ROOTS + 1), key=lambda c: (abs(c), c)):
             power = 0
-            while len(rest.terms) > 1 and (less := _divide(rest, a, c)) is not None:
+            while len(rest.terms) > 1 and (less := _divide(rest, a, shift)) is not None:
                 rest, power = less, power + 1
             if power:
-                factors.append((f"({_atom(a)} {'-' if c < 0 else '+'} {abs(c)})", power))
+                factors.append((f"({_atom(a)} {'-' if shift < 0 else '+'} {abs(shift)})", power))
     if content < 0 and len(rest.terms) > 1:
         content, rest = -content, -rest
     if len(rest.terms) == 1 and not rest.terms[0][0]:

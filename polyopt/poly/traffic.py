@@ -11,206 +11,22 @@ A sequence keeps what the next part needs, if what lies between two uses fits. S
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
-from math import prod
+from collections.abc import Sequence
 
 import islpy as isl
 
-from ..ir.affine import Affine
 from ..ir.scop import Scop
-from ..ir.tensor import Tensor
 from ..isl_ext import PARAM, SET, fix_params
-from .convert import from_pw_aff
-from .counting import Count, Piece, count
+from .caches import Cache, Stretch, stays
+from .counting import Count, NoClosedForm, count
 from .loop_tree import Place, Ref, elements_below
-from .quasipoly import lift
+from .regions import BUDGET, Ends, Region, Values, ends, to_lines
 
 SAMPLES = (7, 7, 3, 1)  # iterations at which a loop is looked at, by how many loops are around it, besides the first and the last
 EFFORT = 4000  # runs of places that are looked at for one cost; beyond, one iteration stands for all of a loop
-BUDGET = 60_000  # isl operations for the closed form of one footprint
-LOOKED = (16, 2048)  # rows, and lines of them, whose place in a cache is looked at
 APART = 1.25  # how much more lines groups have one by one than together, at most, to count as apart
 THIN = 1.5  # lines of a row of what counts as a column
 SHARED = 0.5  # how much two groups have in common in neighbouring iterations to count as one
-
-Values = Mapping[str, int]
-Loads = dict[int, float]  # how many lines a set of the cache gets → the share of the sets
-
-
-@dataclass(frozen=True)
-class Cache:
-    """A cache of least recent use: its size in bytes, and how many lines a set holds."""
-
-    size: int
-    ways: int = 8
-    line: int = 64
-
-    @property
-    def sets(self) -> int:
-        """How many sets."""
-        return max(1, self.size // (self.line * self.ways))
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Lines in memory: `rows` runs of `run` lines each, `pitch` lines from one start to the next."""
-
-    rows: int
-    run: float
-    pitch: float
-
-    @property
-    def lines(self) -> float:
-        """How many lines."""
-        return self.rows * self.run
-
-    def part(self, share: float) -> Stretch:
-        """The first part of it."""
-        return Stretch(max(1, round(self.rows * share)), self.run, self.pitch) if self.rows > 1 else Stretch(1, self.run * share, self.pitch)
-
-
-@lru_cache(maxsize=4096)
-def loads(s: Stretch, sets: int) -> Loads:
-    """How lines fall on the sets of a cache."""
-    if s.rows == 1:
-        whole, part = divmod(s.run, sets)
-        share = part / sets
-        return {int(whole): 1 - share, int(whole) + 1: share} if share else {int(whole): 1.0}
-    per: dict[int, float] = {}
-    looked = min(s.rows, max(LOOKED[0], int(LOOKED[1] / max(1.0, s.run))))
-    for k in range(looked):
-        at, left = int(k * s.pitch), min(s.run, float(sets))
-        while left > 0:
-            per[at % sets] = per.get(at % sets, 0.0) + min(1.0, left)
-            at, left = at + 1, left - 1
-    more = s.rows / looked * max(1.0, s.run / sets)
-    out: Loads = {0: 1 - len(per) / sets}
-    for x in per.values():
-        whole, part = divmod(x * more, 1)
-        out[int(whole)] = out.get(int(whole), 0.0) + (1 - part) / sets
-        if part:
-            out[int(whole) + 1] = out.get(int(whole) + 1, 0.0) + part / sets
-    return out
-
-
-@dataclass(frozen=True)
-class Ends:
-    """A piecewise affine function of dates: where each piece holds, and its value."""
-
-    pieces: tuple[tuple[Piece, Affine], ...]
-
-    def names(self) -> frozenset[str]:
-        """The dates that matter."""
-        conditions = {n for where, _ in self.pieces for row in where.rows for e, _ in row for n in e.names()}
-        return frozenset(conditions | {n for _, x in self.pieces for n in x.names()})
-
-    def at(self, values: Values) -> int:
-        """The value at given dates."""
-        return next((x.evaluate(values) for where, x in self.pieces if where.holds(values)), 0)
-
-
-def ends(p: isl.PwAff) -> Ends:
-    """The function that isl gives."""
-    return Ends(tuple((Piece(where, lift(0)), x) for where, x in from_pw_aff(p)))
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """The elements of a tensor that some references touch in one run of a place, as a function of the dates of the loops around."""
-
-    tensor: Tensor
-    points: isl.Set
-    row: int | None  # elements from one row to the next, where known
-    line: int
-    around: isl.Set | None = None  # where the dates lie
-    at: Values | None = None  # where alone the forms have to hold
-
-    @cached_property
-    def elements(self) -> Count:
-        """How many elements."""
-        return count(self.points, self.around, BUDGET, self.at)
-
-    @cached_property
-    def rows(self) -> Count:
-        """How many rows (the last dim runs along a row)."""
-        n = self.points.dim(SET)
-        return count(self.points.project_out(SET, n - 1, 1), self.around, BUDGET, self.at) if n else self.elements
-
-    @cached_property
-    def is_closed(self) -> bool:
-        """Whether elements and rows have closed forms; else the box around them counts."""
-        return self.elements.is_closed and self.rows.is_closed
-
-    @cached_property
-    def box(self) -> tuple[tuple[Ends, Ends], ...]:
-        """The least and the greatest index in each dim."""
-        points = self.points if self.around is None else self.points.gist_params(self.around)
-        return tuple((ends(points.dim_min(d)), ends(points.dim_max(d))) for d in range(points.dim(SET)))
-
-    def numbers(self, values: Values) -> tuple[float, float]:
-        """Elements and rows; at most, where they have no closed form."""
-        if self.is_closed:
-            return float(self.elements.at(values)), float(self.rows.at(values))
-        extents = [max(0, high.at(values) - low.at(values) + 1) for low, high in self.box]
-        rows = float(prod(extents[:-1]))
-        return rows * (extents[-1] if extents else 1), rows
-
-    @cached_property
-    def exact(self) -> Count | None:
-        """How many lines, where rows start at lines and there is a closed form."""
-        n, per = self.points.dim(SET), self.line // self.itemsize
-        if per < 1 or n == 0 or (n > 1 and (self.row is None or self.row % per)) or not self.is_closed:
-            return None
-        lines = count(self.points.reset_tuple_id().apply(to_lines(n, per)), self.around, BUDGET, self.at)
-        return lines if lines.is_closed else None
-
-    @cached_property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return max(1, self.tensor.dtype.bits // 8)
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """The dates that matter."""
-        if not self.is_closed:
-            return frozenset(n for low, high in self.box for e in (low, high) for n in e.names())
-        counts = [self.elements, self.rows] if self.exact is None else [self.exact]
-        return frozenset(n for c in counts for n in c.names())
-
-    @cached_property
-    def _share(self) -> float:
-        """The part of a line that one element takes."""
-        n = self.points.dim(SET)
-        step = int(self.points.get_stride(n - 1).to_python()) if n else 1
-        return min(1.0, max(1, step) * self.itemsize / self.line)
-
-    def stretch(self, values: Values) -> Stretch:
-        """The lines as runs in memory."""
-        lines, n = self.lines(values), self.points.dim(SET)
-        rows = round(self.numbers(values)[1]) if n > 1 and self.row is not None else 1
-        if rows <= 1 or self.row is None or lines >= rows * self.row * self.itemsize / self.line:
-            return Stretch(1, lines, lines)
-        step = max(1, int(self.points.get_stride(n - 2).to_python()))
-        return Stretch(rows, lines / rows, step * self.row * self.itemsize / self.line)
-
-    def lines(self, values: Values) -> float:
-        """The lines that hold the elements: exact, or on average over where rows start."""
-        if self.exact is not None:
-            return float(self.exact.at(values))
-        (elements, rows), share = self.numbers(values), self._share
-        out = rows * (1 - share) + elements * share
-        if self.row is not None and rows:  # rows that follow one another share lines
-            out = min(out, rows * self.row * self.itemsize / self.line + 1 - self.itemsize / self.line)
-        return out
-
-
-@cache
-def to_lines(n: int, per: int) -> isl.Map:
-    """The map from n indices to the same with the last one divided by the number of elements in a line."""
-    outer = "".join(f"i{k}, " for k in range(n - 1))
-    return isl.Map.read_from_str(isl.DEFAULT_CONTEXT, f"{{ [{outer}x] -> [{outer}q] : {per}q <= x < {per}q + {per} }}")
 
 
 class Traffic:
@@ -271,7 +87,11 @@ class Traffic:
     # ---- iterations
     def trips(self, loop: Place, at: Values) -> int:
         """How many iterations a loop has."""
-        return int(self.trip_count(loop).at(at))
+        number = self.trip_count(loop)
+        if number.is_closed:
+            return int(number.at(at))
+        low, high = self.range(loop, at)  # at most
+        return max(0, high - low + 1)
 
     def depends(self, place: Place) -> frozenset[str]:
         """The dates of the loops around that matter below a place."""
@@ -507,47 +327,18 @@ class Traffic:
         return self.stretches(here, values), here is place
 
 
-def stays(stretches: Sequence[tuple[str, Stretch]], cache: Cache) -> dict[str, float]:
-    """The part of each tensor's lines that is still in a cache when all of these lines have been used once more in between.
-
-    The lines of each tensor fall on the sets as its rows lie in memory, those of different tensors independently. A set that gets more lines than
-    it holds keeps none of them (least recent use, in cyclic order).
-    """
-    total = sum(s.lines for _, s in stretches)
-    if all(s.rows == 1 for _, s in stretches) and total > 2 * cache.sets * cache.ways:
-        return {t: 0.0 for t, _ in stretches}
-    fallen = [loads(s, cache.sets) for _, s in stretches]
-    out: dict[str, float] = {}
-    for k, (t, _) in enumerate(stretches):
-        others: Loads = {0: 1.0}
-        for j, other in enumerate(fallen):
-            if j != k:
-                others = _sum(others, other, cache.ways + 1)
-        held = sum(p * n * sum(q for m, q in others.items() if n + m <= cache.ways) for n, p in fallen[k].items())
-        mine = sum(p * n for n, p in fallen[k].items())
-        out[t] = min(out.get(t, 1.0), held / mine if mine else 1.0)
-    return {t: 1.0 if k > 0.999 else k for t, k in out.items()}
-
-
-def _sum(a: Loads, b: Loads, most: int) -> Loads:
-    """How the lines of two independent groups fall on the sets together; loads over `most` count as `most`."""
-    out: Loads = {}
-    for n, p in a.items():
-        for m, q in b.items():
-            at = min(most, n + m)
-            out[at] = out.get(at, 0.0) + p * q
-    return out
-
-
 def _of(refs: Sequence[Ref], tensor: str) -> tuple[Ref, ...]:
     return tuple(r for r in refs if r.access.tensor == tensor)
 
 
 def _at(s: isl.Set, values: Values) -> isl.Set:
     names = [str(s.get_dim_name(PARAM, i)) for i in range(s.dim(PARAM))]
-    fixed = fix_params(s, {n: values[n] for n in names})
+    fixed: isl.Set = fix_params(s, {n: values[n] for n in names})
     return fixed.project_out(PARAM, 0, fixed.dim(PARAM))
 
 
 def _size(s: isl.Set) -> int:
-    return int(count(s).at({}))
+    try:
+        return int(count(s, None, BUDGET).at({}))
+    except NoClosedForm:
+        return 0
