@@ -28,7 +28,7 @@ from ..ir.text import schedule_text, show, to_text, update_text
 from ..ir.verify import verify_nest, verify_scop, verify_source
 from ..lower.loops import lower_to_loops
 from ..options import Options
-from ..poly.certify import Certificate, certify, check_instances
+from ..poly.certify import QUICK, THOROUGH, Certificate, certify, check_instances
 from ..poly.cost import Cost
 from ..poly.cost_model import compute_cost
 from ..poly.deps import compute_dependences
@@ -192,9 +192,9 @@ class Schedule:
         return source
 
     def _loops(self) -> LoopNest:
-        """The loops, which run each statement's domain once."""
+        """The loops, which run each statement's domain once: looked at in full where a user chose the verbs, shortly where a recipe did."""
         nest = lower_to_loops(self.scop)
-        check_instances(self.scop, nest)
+        check_instances(self.scop, nest, THOROUGH if all(step.verb in VERBS for step in self.history) else QUICK)
         return nest
 
     def compile(self, target: str = "cpu", isa: str = "native", threads: int = 1, fp: str = "default") -> CompiledKernel:

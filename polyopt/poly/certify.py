@@ -9,6 +9,7 @@ as not proven.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from functools import cache
 
 import islpy as isl
 
-from ..errors import InternalError
+from ..errors import InternalError, ScheduleError
 from ..ir.loops import Loop, LoopNest, recurrence_along
 from ..ir.scop import Scop
 from ..isl_ext import IN, OUT, OperationBudget, maps_of, max_operations, sample_map, sample_set
@@ -30,6 +31,7 @@ from .prove_accesses import NotProven, prove_accesses, prove_bounds
 from .separate import iterations_apart
 
 BUDGET = 10_000_000  # isl operations for each claim
+THOROUGH, QUICK = 1_000_000, 10_000  # isl operations for one statement's instances, where code is made without a certificate
 
 
 @dataclass(frozen=True)
@@ -95,28 +97,59 @@ def _claim(kernel: str, name: str, prove: Callable[[], str], budget: int) -> Cla
 
 
 # ---- instances
+def check_instances(scop: Scop, nest: LoopNest, budget: int = THOROUGH) -> None:
+    """Refuse a nest that does not run each statement's domain once, as isl's code generation gives for some odd schedules.
+
+    Raises ScheduleError. A statement for which that takes more than the budget is left to the certificate.
+    """
+    try:
+        leaves = _by_statement(scop, compute_leaves(nest, scop))
+        for name, own in leaves.items():
+            with contextlib.suppress(OperationBudget), max_operations(budget):
+                _prove_statement(scop, name, own)
+    except InternalError as e:
+        raise ScheduleError(
+            f"{scop.name}: isl generates wrong loops for this schedule: {e}; undo the last step, or tile before other loops"
+        ) from None
+
+
 def prove_instances(scop: Scop, leaves: list[Leaf]) -> str:
     """The nest runs exactly the Scop's instances, each once."""
+    for name, own in _by_statement(scop, leaves).items():
+        _prove_statement(scop, name, own)
+    return f"{len(scop.statements)} statements in {len(leaves)} places run exactly their domains, each instance once"
+
+
+def _by_statement(scop: Scop, leaves: list[Leaf]) -> dict[str, list[Leaf]]:
     by_name: dict[str, list[Leaf]] = {s.name: [] for s in scop.statements}
     for x in leaves:
         if x.instance.statement not in by_name:
             raise InternalError(f"the nest runs {x.instance.statement}, which is no statement of the scop")
         by_name[x.instance.statement].append(x)
-    for s in scop.statements:
-        wanted = s.domain.intersect_params(scop.context)
-        seen = isl.Set.empty(wanted.get_space())
-        for x in by_name[s.name]:
-            runs = x.instances()
-            if not runs.is_injective():
-                raise InternalError(f"{s.name} runs an instance twice: {sample_map(runs.apply_range(runs.reverse()))}")
-            ran = runs.range()
-            if not ran.is_disjoint(seen):
-                raise InternalError(f"{s.name} runs an instance twice: {sample_set(ran.intersect(seen))}")
-            seen = seen.union(ran)
-        for a, b, word in ((wanted, seen, "leaves out"), (seen, wanted, "runs, outside its domain,")):
-            if not a.is_subset(b):
-                raise InternalError(f"the nest {word} {s.name}{sample_set(a.subtract(b))}")
-    return f"{len(scop.statements)} statements in {len(leaves)} places run exactly their domains, each instance once"
+    return by_name
+
+
+def _prove_statement(scop: Scop, name: str, leaves: list[Leaf]) -> None:
+    wanted = scop.statement(name).domain.intersect_params(scop.context)
+    seen = isl.Set.empty(wanted.get_space())
+    for x in leaves:
+        runs = x.instances()
+        if not runs.is_injective():
+            raise InternalError(f"{name} runs an instance twice: {sample_map(runs.apply_range(runs.reverse()))}")
+        ran = runs.range()
+        if not ran.is_disjoint(seen):
+            raise InternalError(f"{name} runs an instance twice: {sample_set(ran.intersect(seen))}")
+        seen = seen.union(ran)
+    for a, b, word in ((wanted, seen, "leaves out"), (seen, wanted, "runs, outside its domain,")):
+        if not a.is_subset(b):
+            raise InternalError(f"the nest {word} {name}{_instance(a.subtract(b))}")
+
+
+def _instance(s: isl.Set) -> str:
+    """Some point of a set, with the parameters' values."""
+    point, params = sample_set(s) or ((), {})
+    where = f" with {', '.join(f'{k}={v}' for k, v in params.items())}" if params else ""
+    return f"({', '.join(map(str, point))}){where}"
 
 
 # ---- order
