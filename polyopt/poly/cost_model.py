@@ -17,13 +17,15 @@ from ..ir.affine import Affine
 from ..ir.scop import Scop
 from ..isl_ext import OperationBudget, fix_params, max_operations, sample_set
 from ..target import Target
+from .caches import Cache
 from .cost import Amount, Cost, LevelCost, LoopCost, TensorCost, VectorCost
-from .counting import Count, NoClosedForm, count
+from .counting import Count, count
 from .legality import is_parallel
 from .loop_tree import Place, Ref, read_places
 from .operations import compute_memory_operations, compute_operations
 from .quasipoly import QuasiPolynomial, lift
-from .traffic import Cache, Traffic
+from .summation import NoClosedForm
+from .traffic import Traffic
 
 LARGE = 10_007  # a size that stands for all large ones
 ROWS = 14  # loops that are shown, the outer ones first

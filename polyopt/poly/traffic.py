@@ -18,9 +18,10 @@ import islpy as isl
 from ..ir.scop import Scop
 from ..isl_ext import PARAM, SET, fix_params
 from .caches import Cache, Stretch, stays
-from .counting import Count, NoClosedForm, count
+from .counting import Count, count
 from .loop_tree import Place, Ref, elements_below
 from .regions import BUDGET, Ends, Region, Values, ends, to_lines
+from .summation import NoClosedForm
 
 SAMPLES = (7, 7, 3, 1)  # iterations at which a loop is looked at, by how many loops are around it, besides the first and the last
 EFFORT = 4000  # runs of places that are looked at for one cost; beyond, one iteration stands for all of a loop
