@@ -38,7 +38,7 @@ def _value(st: State, e: ex.Expr) -> Val:
     if isinstance(e, ex.Unary):
         return unary(st, e.op, value(st, e.x))
     if isinstance(e, ex.Binary):
-        return _binary_expr(st, e)
+        return _rounded(st, e, _binary_expr(st, e))
     if isinstance(e, ex.Compare):
         return _compare(st, e)
     if isinstance(e, ex.Select):
@@ -46,7 +46,12 @@ def _value(st: State, e: ex.Expr) -> Val:
     if isinstance(e, ex.Cast):
         return _cast(st, e)
     assert isinstance(e, ex.Call), e
-    return call(st, e.fn, [value(st, a) for a in e.args])
+    return _rounded(st, e, call(st, e.fn, [value(st, a) for a in e.args]))
+
+
+def _rounded(st: State, e: ex.Expr, v: Val) -> Val:
+    """The value of an operation on halves: strict arithmetic rounds it, as the source does; else it stays in the type it was computed in."""
+    return round_to(st, v, e.dtype) if st.fp == "strict" and v.dtype == compute_dtype(e.dtype) != e.dtype else v
 
 
 def _is_product(e: ex.Expr, st: State) -> bool:
