@@ -18,10 +18,10 @@ from ..isl_ext import PARAM, SET
 from .quasipoly import QuasiPolynomial, lift, sum_over
 
 DIV = isl.dim_type.div
-STEPS = 150  # systems of constraints in one count
-WORK = 600  # terms of polynomials in one count
+STEPS = 80  # systems of constraints in one count
+WORK = 150  # terms of polynomials in one count
 RESIDUES = 12  # residue classes that a sum is split into
-TERMS = 40  # terms of one polynomial: more cannot be read
+TERMS = 24  # terms of one polynomial: more cannot be read
 
 Row = tuple[Affine, ...]  # all >= 0
 
