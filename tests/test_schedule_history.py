@@ -108,7 +108,7 @@ def test_text_that_is_no_schedule(value: str, message: str) -> None:
         ("tile", (), {"i": 4, "names": {"i": "j"}}, "the name 'j' for the tile loop of i is taken"),
         ("strip_mine", ("i", 10**12), {}, "at most 2147483647"),
         ("vectorize", ("i", -1), {}, "the width for i is -1"),
-        ("vectorize", ("i", 10**12), {}, "at most 2147483647"),
+        ("vectorize", ("i", 10**12), {}, "at most 1024"),
         ("unroll", ("i", 0), {}, "the factor of i is 0"),
         ("shift", ("S0", "i", 2.5), {}, "amount is 2.5; it must be a whole number"),
         ("shift", ("S0", "i", 10**12), {}, "at most 2147483647"),

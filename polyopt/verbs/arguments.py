@@ -17,16 +17,17 @@ from ..isl_ext import OperationBudget, maps_of, max_operations
 from .tree import Chain, members_above
 
 LARGEST = 2**31 - 1  # a loop variable's own type
+MOST_COPIES = 1024  # iterations that are written out or run as lanes; with more the text takes longer to compile than it can gain
 BUDGET = 200_000  # isl operations that are spent on the extent of a loop, a help for error messages
 
 
-def check_count(verb: str, what: str, value: object, least: int | None = 1) -> int:
-    """A whole number of at least `least` (any where None) that a loop variable can hold."""
+def check_count(verb: str, what: str, value: object, least: int | None = 1, most: int = LARGEST) -> int:
+    """A whole number of at least `least` (any where None) and at most `most`, by default what a loop variable can hold."""
     allowed = f"a whole number of at least {least}" if least is not None else "a whole number"
     if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
         raise ScheduleError(f"{verb}: {what} is {value!r}; it must be {allowed}")
-    if abs(value) > LARGEST:
-        raise ScheduleError(f"{verb}: {what} is {value}; it must be {allowed} and at most {LARGEST}")
+    if abs(value) > most:
+        raise ScheduleError(f"{verb}: {what} is {value}; it must be {allowed} and at most {most}")
     return value
 
 

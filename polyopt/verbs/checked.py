@@ -26,9 +26,14 @@ def with_dependences(scop: Scop) -> Scop:
     """The scop with its dependences computed (once). Raises ScheduleError where no values of its parameters are allowed."""
     if scop.dependences is not None:
         return scop
+    check_context(scop)
+    return compute_dependences(scop)
+
+
+def check_context(scop: Scop) -> None:
+    """Raises ScheduleError where no values of the parameters are allowed."""
     if scop.context.is_empty():
         raise ScheduleError(f"{scop.name}: no values of {', '.join(scop.params) or 'its parameters'} satisfy its context; nothing can be scheduled")
-    return compute_dependences(scop)
 
 
 def checked(

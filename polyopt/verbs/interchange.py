@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import islpy as isl
 
+from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from .checked import checked
 from .tree import find_chain, with_members
@@ -17,6 +18,9 @@ from .tree import find_chain, with_members
 def interchange_schedule(scop: Scop, loops: tuple[str, ...], of: str | None = None) -> isl.Schedule:
     """The schedule with the named loops in the given order."""
     chain = find_chain(scop, "interchange", list(loops), of)
+    if len(loops) < 2:
+        others = ", ".join(n for n in chain.names() if n not in loops) or "none"
+        raise ScheduleError(f"interchange: name at least two loops of one nest; the loops around and inside {loops[0]} are {others}")
     places = sorted(chain.index(n) for n in loops)
     members = list(chain.members)
     for place, name in zip(places, loops):

@@ -16,7 +16,7 @@ import islpy as isl
 from ..errors import IllegalSchedule, ScheduleError
 from ..ir.scop import Scop, Step, Violation
 from ..poly.legality import check_parallel
-from .arguments import check_count, check_sizes
+from .arguments import MOST_COPIES, check_count, check_sizes, loop_extent
 from .checked import checked, with_dependences
 from .privatize import privatize
 from .tile import tile_member
@@ -32,9 +32,9 @@ def mark_schedule(scop: Scop, verb: str, loop: str, mark: str, of: str | None = 
     return with_members(scop, chain, [replace(x, mark=mark) if x.name == loop else x for x in chain.members])
 
 
-def strip_schedule(scop: Scop, verb: str, loop: str, size: int, mark: str, of: str | None = None, name: str | None = None) -> isl.Schedule:
+def strip_schedule(scop: Scop, verb: str, loop: str, size: int, mark: str, of: str | None = None, what: str = "width for") -> isl.Schedule:
     """The schedule with a loop split in strips of `size`, the strip's own loop marked."""
-    check_count(verb, f"the width for {loop}", size)
+    check_count(verb, f"the {what} {loop}", size, most=MOST_COPIES)
     chain = find_chain(scop, verb, [loop], of)
     m = chain.member(loop)
     if m.mark:
@@ -42,7 +42,7 @@ def strip_schedule(scop: Scop, verb: str, loop: str, size: int, mark: str, of: s
     members = []
     for x in chain.members:
         if x.name == loop:
-            members.append(tile_member(x, size, name or fresh_name(scop, loop, chain.statements)))
+            members.append(tile_member(x, size, fresh_name(scop, loop, chain.statements)))
             x = replace(x, mark=mark)
         members.append(x)
     return with_members(scop, chain, members)
@@ -61,10 +61,13 @@ def unroll(scop: Scop, loop: str, factor: int | None = None, *, of: str | None =
     """Write a loop out: all of it (its trip count must be constant), or `factor` iterations at a time."""
     step = Step("unroll", (loop,) if factor is None else (loop, factor), (("of", of),) if of else ())
     if factor is None:
+        extent = loop_extent(scop, find_chain(scop, "unroll", [loop], of), loop)
+        if extent is not None and extent > MOST_COPIES:
+            raise ScheduleError(f"unroll: the loop {loop} runs over {extent} dates; give a factor of at most {MOST_COPIES}")
         return checked(scop, mark_schedule(scop, "unroll", loop, "unroll", of), step)
-    check_count("unroll", f"the factor of {loop}", factor)
+    check_count("unroll", f"the factor of {loop}", factor, most=MOST_COPIES)
     check_sizes(scop, "unroll", find_chain(scop, "unroll", [loop], of), [(loop, factor)], "factor")
-    return checked(scop, strip_schedule(scop, "unroll", loop, factor, "unroll", of), step)
+    return checked(scop, strip_schedule(scop, "unroll", loop, factor, "unroll", of, "factor of"), step)
 
 
 def parallelize(scop: Scop, loop: str, *, of: str | None = None) -> Scop:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
 from .arguments import check_count
+from .checked import check_context
 from .tree import find_chain
 
 
@@ -22,6 +23,7 @@ def prefetch(scop: Scop, tensor: str, *, at: str, distance: int, level: int = 1,
     """
     if tensor not in {t.name for t in scop.tensors}:
         raise ScheduleError(f"prefetch: there is no tensor {tensor!r}; the tensors are {', '.join(t.name for t in scop.tensors)}")
+    check_context(scop)
     check_count("prefetch", "distance", distance)
     if level not in (1, 2, 3):
         raise ScheduleError(f"prefetch: level is {level!r}; it must be 1, 2 or 3")

@@ -26,6 +26,7 @@ from ..poly.access import remember, tensor_box
 from ..poly.convert import columns, from_aff, to_aff, to_multi_aff
 from ..poly.promotion import Promotion, check_promotion
 from .arguments import read_affine
+from .checked import check_context
 from .tree import (
     Chain,
     Leaf,
@@ -188,6 +189,7 @@ def promote(
         raise ScheduleError(f"promote: there is no tensor {tensor!r}; the tensors are {', '.join(t.name for t in scop.tensors)}")
     if at is None:
         raise ScheduleError("promote: name the loop below which the buffer lives with at=…")
+    check_context(scop)
     chain = find_chain(scop, "promote", [at], of)
     above = members_above(scop, chain, chain.index(at) + 1)
     lanes_above = next((m.name for m in above if m.mark.startswith("vector")), None)

@@ -16,7 +16,7 @@ from ..errors import IllegalSchedule, ScheduleError
 from ..ir.expr import Const, Load
 from ..ir.scop import Scop, Step
 from ..poly.deps import PRIVATE_SCOPES
-from .checked import checked
+from .checked import check_context, checked
 from .skew import shifted_members
 from .tree import Chain, Seq, check_statements, find_chain, statements_below, with_members
 
@@ -29,6 +29,7 @@ def software_pipeline(scop: Scop, loop: str, *, stages: Sequence[Sequence[str]] 
 
     Raises ScheduleError for stages that are no partition of the body, IllegalSchedule where a dependence would break.
     """
+    check_context(scop)
     chain = find_chain(scop, VERB, [loop], of)
     if chain.names()[-1] != loop or not isinstance(chain.below, Seq):
         raise ScheduleError(f"{VERB}: the body of {loop} is one nest, which has no stages; name a loop with several statements or nests right below")

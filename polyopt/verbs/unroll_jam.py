@@ -17,7 +17,7 @@ import islpy as isl
 
 from ..errors import ScheduleError
 from ..ir.scop import Scop, Step
-from .arguments import check_count, check_sizes
+from .arguments import MOST_COPIES, check_count, check_sizes
 from .checked import checked
 from .tile import tile_member
 from .tree import (
@@ -40,7 +40,7 @@ from .tree import (
 
 def unroll_jam_schedule(scop: Scop, loop: str, factor: int, into: str | None = None, of: str | None = None) -> isl.Schedule:
     """The schedule with a strip of `loop` below the loops inside it, or below the inner loop `into`."""
-    check_count("unroll_jam", f"the factor of {loop}", factor, 2)
+    check_count("unroll_jam", f"the factor of {loop}", factor, 2, MOST_COPIES)
     chain = find_chain(scop, "unroll_jam", [loop], of)
     m = chain.member(loop)
     if m.mark:
