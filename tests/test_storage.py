@@ -20,7 +20,7 @@ from polyopt.lower.kernel import lower_group
 from polyopt.lower.physical import border_nests, split_blocks
 from polyopt.ops.registry import Nest
 from polyopt.ops.structure import compose, dim_vars, invert
-from polyopt.passes.storage import blocked_storage
+from polyopt.passes.storage import _walked, blocked_storage
 
 D = dim_vars(4)
 
@@ -90,6 +90,58 @@ def test_an_unaligned_piece_is_copied() -> None:
     plan = planned(simplified(MODELS["concat_unaligned"]()[0])[1])
     assert plan.storage["b"].buffer == "b"
     assert any(n.op == "Concat" for g in plan.groups for n in g.nodes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "n", "pads"),
+    [
+        ("reflect", 3, [2, 0]), ("reflect", 3, [0, 2]), ("reflect", 4, [3, 3]), ("reflect", 2, [1, 0]),
+        ("wrap", 2, [1, 0]), ("wrap", 3, [3, 0]), ("wrap", 3, [0, 3]), ("wrap", 4, [3, 1]), ("edge", 1, [2, 1]), ("edge", 3, [1, 1]),
+    ],
+)  # fmt: skip
+def test_a_mirrored_piece_is_not_where_the_padded_tensor_lives(mode: str, n: int, pads: list[int]) -> None:
+    """n-1-i spans all of a dim of n elements, as i does, but the tensor must not be computed there in order."""
+    nodes = [helper.make_node("Neg", ["x"], ["e"]), helper.make_node("Pad", ["e", "p"], ["y"], mode=mode)]
+    x = np.arange(1, n + 1, dtype=np.float32)
+    check_model(make(nodes, {"x": x}, ["y"], {"p": np.array(pads)}, opset=19), {"x": x})
+    two = np.arange(3 * n, dtype=np.float32).reshape(3, n)
+    check_model(make(nodes, {"x": two}, ["y"], {"p": np.array([0, pads[0], 0, pads[1]])}, opset=19), {"x": two})
+
+
+def test_a_diagonal_is_not_where_the_matrix_lives() -> None:
+    its = (("i", affine(3)),)
+    nest = Nest(its, Access("y", (var("i"),)), Load(Access("x", (var("i"), var("i"))), f32))
+    assert _walked(nest, nest.expr.access.affine_indices(), shape(3, 3)) is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_piece_that_is_read_beyond_its_border_finds_zeros_there(axis: int) -> None:
+    """A piece of the rows of a tensor with a border has the next piece's rows below it, not zeros."""
+    x, w, v = rand(1, 16, 4, 5), rand(16, 16, 3, 3), rand(8, 16 * (3 - axis), 3, 3)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "w"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["a", "d"], ["k"], axis=axis),
+        helper.make_node("Conv", ["k", "v"], ["y"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["y", "one"], ["u"]),
+        helper.make_node("Conv", ["a", "w2"], ["z"], pads=[1, 1, 1, 1]),
+    ]
+    check_model(make(nodes, {"x": x}, ["u", "z"], {"w": w, "v": v, "w2": w + 1, "one": np.float32(1)}), {"x": x})
+
+
+def test_pieces_of_another_rank_leave_the_border_to_the_concatenation() -> None:
+    x, w, v = rand(1, 16, 4, 5), rand(16, 16), rand(8, 32, 3, 3)
+    nodes = [
+        helper.make_node("Reshape", ["x", "five"], ["x5"]),
+        helper.make_node("Exp", ["x5"], ["e5"]),
+        helper.make_node("Sin", ["x5"], ["s5"]),
+        helper.make_node("Reshape", ["e5", "four"], ["e"]),
+        helper.make_node("Reshape", ["s5", "four"], ["s"]),
+        helper.make_node("Concat", ["e", "s"], ["k"], axis=1),
+        helper.make_node("Conv", ["k", "v"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    consts = {"w": w, "v": v, "five": np.array([1, 16, 4, 5, 1]), "four": np.array([1, 16, 4, 5])}
+    check_model(make(nodes, {"x": x}, ["y"], consts), {"x": x})
 
 
 def test_zeros_replace_tests_only_beside_finite_constants() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..ir.affine import Affine, affine
+from ..ir.affine import Affine, affine, var
 from ..ir.expr import Load
 from ..ir.graph import Group, Node, Plan, Shape, Storage, Value
 from ..ops.registry import Nest
@@ -176,14 +176,10 @@ class _Chooser:
         root = facts.root(v)
         if root not in facts.producer or facts.nodes[facts.producer[root]].kind == "opaque" or root == facts.root(whole):
             return None
-        source = n.expr.access.affine_indices()
-        names = {next(iter(x.names()), ""): k for k, x in enumerate(source)}
         shape = facts.shape(v)
-        if any(len(x.terms) > 1 for x in source) or tuple(e for _, e in n.iters) != tuple(
-            shape[names[i]] if i in names else affine(-1) for i, _ in n.iters
-        ):
+        values = _walked(n, n.expr.access.affine_indices(), shape)
+        if values is None:
             return None
-        values = {i: dim_vars(len(shape))[k] for i, k in names.items() if i}
         place = tuple(x.substitute(values) for x in n.write.affine_indices())
         if v != root:
             inverse = facts.aliases[v].inverse
@@ -198,9 +194,11 @@ class _Chooser:
             return False
         if (root in self.blocked) != (whole in self.blocked):
             return False
-        halo = self.halos.get(whole, ())
-        for k, x in enumerate(place):
-            if len(halo) > k and halo[k] != (0, 0) and x != dim_vars(len(place))[k]:
+        halo, mine, of = self.halos.get(whole, ()), self.facts.shape(root), self.facts.shape(whole)
+        if halo and len(mine) != len(of):
+            return False
+        for k, zeros in enumerate(halo):
+            if zeros != (0, 0) and (place[k] != dim_vars(len(place))[k] or mine[k] != of[k]):
                 return False
         return whole not in self.blocked or place[1].const % BLOCK == 0
 
@@ -240,6 +238,24 @@ class _Chooser:
         return self.of(read.tensor).buffer == self.of(write.tensor).buffer and cell(read.tensor, read.affine_indices()) == cell(
             write.tensor, write.affine_indices()
         )
+
+
+def _walked(n: Nest, source: Map, shape: Shape) -> dict[str, Affine] | None:
+    """Where a nest reads each element of a tensor of that shape once, at its iterators in some order: iterator -> dim. None elsewhere.
+
+    An index such as n-1-i spans the dim as well, but does not give the element that the iterator counts.
+    """
+    extents, values = dict(n.iters), dict[str, Affine]()
+    for k, (x, extent) in enumerate(zip(source, shape)):
+        name = next(iter(x.names()), "")
+        if name in values or name not in extents or x != var(name):
+            if x == affine(0) and extent == affine(1):
+                continue
+            return None
+        if extents[name] != extent:
+            return None
+        values[name] = var(f"d{k}")
+    return values if len(values) == len(extents) and n.reduction is None else None
 
 
 def blocked_storage(v: str, shape: Shape, halo: Halo) -> Storage:
