@@ -141,7 +141,12 @@ def _checked_array(name: str, arg: str, kind: TensorType, value: Any) -> Any:
 
 
 def scop(fn: Callable[..., Any]) -> ScopFunction:
-    """Decorator: a Python function of plain loops as a `ScopFunction`. Raises NotAffine (file, line, term) for what is outside."""
+    """Decorator: a Python function of plain loops as a `ScopFunction`. Raises NotAffine (file, line, term) for what is outside.
+
+    Subscripts are affine in loop variables and dims, and proven in bounds; those of a read may also hold data, as in `A[I[k]]`. Such an index
+    reads as in Python, a negative one from the end; beyond the ends a kernel reads the nearest element (0 of a tensor without elements), never
+    memory outside, where `reference` raises Python's IndexError.
+    """
     frame = sys._getframe(1)
     made = ScopFunction(source_of(fn, frame.f_locals if frame.f_locals is not frame.f_globals else None), fn)
     made.signature  # noqa: B018  (wrong annotations are reported where they are written)

@@ -2,7 +2,8 @@
 raises `NotAffine` (file, line, term) for what has no meaning here.
 
 Whatever is affine in loop variables and dims becomes an `IndexValue`, a weakly typed Python integer. A subscript that reads a
-tensor or a scalar is an indirect index; min, max and `a if c else b` of affine terms in a subscript of a read become a Select of two reads.
+tensor or a scalar is an indirect index: a negative one counts from the end, and one that lies outside the dim reads the nearest element
+(the reference raises IndexError); min, max and `a if c else b` of affine terms in a subscript of a read become a Select of two reads.
 """
 
 from __future__ import annotations
@@ -233,7 +234,7 @@ def _load(scope: Scope, node: ast.Subscript) -> Typed:
         choice = _first_choice(scope, item)
         if choice is not None:
             return _value(scope, _replace(node, choice, choice.test, choice.body, choice.orelse))
-        indices.append(_indirect(scope, node, item))
+        indices.append(_inside(_indirect(scope, node, item), scope.tensors[name].shape[len(indices)]))
     return Typed(Load(Access(name, tuple(indices)), scope.tensors[name].dtype))
 
 
@@ -244,6 +245,21 @@ def _indirect(scope: Scope, node: ast.Subscript, item: ast.expr) -> Expr:
     if not x.dtype.is_integer:
         raise scope.src.refuse(node, f"{quote(node)}: the subscript {quote(item)} is {x.dtype}: use an integer, as in int({ast.unparse(item)})")
     return x.expr
+
+
+def _inside(x: Expr, size: Affine) -> Expr:
+    """An index as Python reads it, a negative one from the end; one that lies outside is that of the nearest element."""
+    if x.dtype.name == "u64":
+        x = Binary("min", x, Const(2**63 - 1, x.dtype))
+    wide = rules.coerce(x, i64)
+    if x.dtype.kind == "i":
+        wide = Binary("+", wide, Binary("&", Binary(">>", wide, Const(63, i64)), _size(size)))
+    inside = Binary("min", wide, _size(size - 1))
+    return Binary("max", inside, Const(0, i64)) if x.dtype.kind == "i" or not size.is_const else inside
+
+
+def _size(x: Affine) -> Expr:
+    return Const(int(x), i64) if x.is_const else IndexValue(x, i64)
 
 
 def affine_access(scope: Scope, node: ast.Subscript) -> Access:

@@ -104,6 +104,7 @@ class CompiledKernel:
             args, given = self._arguments(args, named)
         keep: list[Array] = []
         starts: list[int] = []
+        spare: list[Array] = []
         for (i, name, dtype, written), x in zip(self._arrays, args):
             if type(x) is not np.ndarray or x.dtype != dtype or not x.flags.carray:
                 x = (dense_output if written else dense_input)(x, dtype, f"argument {name!r}")
@@ -111,6 +112,9 @@ class CompiledKernel:
             start = address(x)
             starts.append(start)
             frame.tensors[i] = start
+            if not x.size:
+                spare.append(_stand_in(x.shape, dtype, name))
+                frame.tensors[i] = address(spare[-1])
         for i, j in self._pairs:
             if overlaps(keep[i], starts[i], keep[j], starts[j]):
                 a, b = self._arrays[i][1], self._arrays[j][1]
@@ -125,7 +129,7 @@ class CompiledKernel:
             params = self._bind(key, keep, given)
         if frame.last is not params:
             self._set_params(frame, params)
-        return keep
+        return keep + spare
 
     def _arguments(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         names, entry = self._names, self.source.entry
@@ -167,10 +171,19 @@ class CompiledKernel:
         values = dict(zip(self.source.params, params))
         frame.locals = []
         for i, t in self._locals:
-            array = aligned_empty(tuple(e.evaluate(values) for e in t.shape), numpy_dtype(t.dtype))
+            shape = tuple(e.evaluate(values) for e in t.shape)
+            array = aligned_empty(shape, numpy_dtype(t.dtype)) if 0 not in shape else _stand_in(shape, numpy_dtype(t.dtype), t.name)
             frame.locals.append(array)
             frame.tensors[i] = address(array)
         frame.last = params
+
+
+def _stand_in(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
+    """What is read in place of an array without elements: an index from data is moved to element 0, and finds zeros there."""
+    try:
+        return np.zeros(tuple(max(1, n) for n in shape), dtype)
+    except (MemoryError, ValueError):
+        raise ArgumentError(f"argument {name!r}: the shape {shape} is too large") from None
 
 
 def _set_scalar(value: Array, x: Any, name: str) -> None:

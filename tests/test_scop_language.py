@@ -13,7 +13,7 @@ from interpret import run_scop
 from polyopt.errors import ArgumentError
 from polyopt.frontends.python_loops import ScopFunction, dims, local, scop, scop_from_source, zeros
 from polyopt.ir.dtype import f32, f64, i32
-from polyopt.ir.expr import Cast, Compare, Const, IndexValue, Load, Select, walk
+from polyopt.ir.expr import Binary, Cast, Compare, Const, IndexValue, Load, Select, loads, walk
 from polyopt.ir.scop import Statement
 from polyopt.isl_ext import SET
 
@@ -262,7 +262,9 @@ def test_indirect_access() -> None:
     s = one("for i in range(N):\n    A[i] = X[I[i]]")
     (load,) = [x for x in s.loads() if x.access.tensor == "X"]
     assert not load.access.is_affine
-    assert isinstance(load.access.indices[0], Load)
+    (index,) = load.access.indices
+    assert isinstance(index, Binary) and index.op == "max"  # moved into the dim
+    assert {x.access.tensor for x in loads(index)} == {"I"}
 
 
 def test_decorator_with_closure_and_size_argument() -> None:

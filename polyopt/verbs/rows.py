@@ -335,7 +335,7 @@ def vector_iterator(scop: Scop, s: Statement, allowed: Sequence[str]) -> str | N
         if lo is not None and hi is not None and hi - lo + 1 < 2:
             continue
         w = stride(s.write, scop.tensor(s.write.tensor), it)
-        steps = [stride(a, scop.tensor(a.tensor), it) for a in s.reads()]
+        steps = [stride(a, scop.tensor(a.tensor), it) for a in dict.fromkeys(s.reads())]
         contiguous = sum(1 for x in steps if x == 1)
         strided = sum(1 for x in steps if x is None or x not in (0, 1))
         if it in results:

@@ -1,0 +1,117 @@
+"""The edges of a kernel's call and of its compiler: indices from data, places of arguments, sizes of nothing, compilers that misbehave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyopt as po
+
+pytestmark = pytest.mark.cc
+
+M, K, D = po.dims("M K D")
+
+
+# ---- indices that data gives
+@po.scop
+def gather(A: po.f32[M], I: po.i32[K], B: po.f32[K]):
+    for k in range(K):
+        B[k] = A[I[k]]
+
+
+@po.scop
+def rows(A: po.f32[M, D], I: po.i64[K], B: po.f32[K, D]):
+    for k in range(K):
+        for d in range(D):
+            B[k, d] = A[I[k], d]
+
+
+@po.scop
+def through_two(A: po.f32[5, M], I: po.i32[M], J: po.i8[K], B: po.f32[K]):
+    for k in range(K):
+        B[k] += A[J[k] * 2, I[J[k]]]
+
+
+@po.scop
+def unsigned(A: po.f32[7], I: po.u64[K], J: po.u8[K], B: po.f32[K]):
+    for k in range(K):
+        B[k] = A[I[k]] - A[J[k]]
+
+
+@po.scop
+def by_scalar(A: po.f32[M], n: po.i32, B: po.f32[K]):
+    for k in range(K):
+        B[k] = A[n] * 2.0
+
+
+def _nearest(i: np.ndarray, n: int) -> np.ndarray:
+    i = i.astype(object)
+    return np.clip(np.where(i < 0, i + n, i), 0, n - 1).astype(np.int64)
+
+
+def _wild(n: int, count: int, dtype: type, rng: np.random.Generator) -> np.ndarray:
+    ends = np.iinfo(dtype)
+    some = np.array([0, n - 1, n, ends.max, ends.min, ends.max - 1, ends.min + 1], object)
+    near = rng.integers(-3 * n if ends.min else 0, 3 * n, count)
+    return np.concatenate([some, np.clip(near, ends.min, ends.max)]).astype(dtype)
+
+
+@pytest.mark.parametrize("isa", ["native", "scalar"])
+@pytest.mark.parametrize("make", [po.schedule, po.auto], ids=["schedule", "auto"])
+def test_index_from_data(make, isa: str) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(10).astype(np.float32)
+    b = np.zeros(3, np.float32)
+    kernel = make(gather).compile(isa=isa)
+    kernel(a, np.array([0, -1, 9], np.int32), b)
+    assert b.tolist() == [a[0], a[9], a[9]]
+    for count in (0, 1, 40):
+        i = _wild(10, count, np.int32, rng)
+        b = np.zeros(len(i), np.float32)
+        kernel(a, i, b)
+        assert np.array_equal(b, a[_nearest(i, 10)])
+
+    wide = rng.standard_normal((6, 37)).astype(np.float32)
+    i = _wild(6, 20, np.int64, rng)
+    b2 = np.zeros((len(i), 37), np.float32)
+    make(rows).compile(isa=isa)(wide, i, b2)
+    assert np.array_equal(b2, wide[_nearest(i, 6)])
+
+    square = rng.standard_normal((5, 4)).astype(np.float32)
+    i, j = _wild(4, 0, np.int32, rng)[:4], _wild(4, 30, np.int8, rng)
+    b = rng.standard_normal(len(j)).astype(np.float32)
+    want = b + square[_nearest(j * np.int8(2), 5), _nearest(i[_nearest(j, 4)], 4)]
+    make(through_two).compile(isa=isa)(square, i, j, b)
+    assert np.array_equal(b, want)
+
+    i, j = _wild(7, 20, np.uint64, rng), _wild(7, 20, np.uint8, rng)
+    b = np.zeros(len(i), np.float32)
+    make(unsigned).compile(isa=isa)(a[:7].copy(), i, j, b)
+    assert np.array_equal(b, a[_nearest(i, 7)] - a[_nearest(j, 7)])
+
+    for n in (-(2**31), -11, -1, 3, 10, 2**31 - 1):
+        b = np.zeros(5, np.float32)
+        make(by_scalar).compile(isa=isa)(a, b, n)
+        assert np.array_equal(b, np.full(5, a[_nearest(np.array([n]), 10)[0]] * np.float32(2)))
+
+
+def test_index_from_data_in_an_empty_tensor_reads_zero() -> None:
+    b = np.ones(5, np.float32)
+    po.auto(gather).compile()(np.zeros(0, np.float32), np.arange(5, dtype=np.int32), b)
+    assert not b.any()
+    b = np.ones((5, 70000), np.float32)
+    po.auto(rows).compile()(np.zeros((0, 70000), np.float32), np.arange(5), b)
+    assert not b.any()
+
+
+def test_reference_keeps_the_index_error() -> None:
+    a, b = np.arange(10, dtype=np.float32), np.zeros(2, np.float32)
+    gather.reference(a, np.array([-1, -10], np.int32), b)
+    assert b.tolist() == [9, 0]
+    with pytest.raises(IndexError):
+        gather.reference(a, np.array([0, 10], np.int32), b)
+
+
+def test_index_from_data_keeps_the_vectors_along_rows() -> None:
+    text = po.auto(rows).source(isa="avx2").text
+    assert "float *p1 = B + stride0 * k" in text and "*(v8f32u *)(p1 + v0)" in text
