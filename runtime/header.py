@@ -16,15 +16,24 @@ _NAMES = (
     *("context", "tensor", "create", "create_with", "run", "destroy", "last_error", "set_threads", "set_profile", "num_calls", "call_label"),
     *("num_inputs", "num_outputs", "num_dims", "input", "output", "dim_name", "input_shape", "output_shape", "arena_bytes"),
 )
-
-
 _FILES = frozenset({"example", "makefile", "gnumakefile"})  # PREFIX.c would be the example, or what make takes for the Makefile's source
+_LIBRARIES = frozenset({  # libPREFIX.so would be found in their place, by name or by soname
+    *("m", "mvec", "c", "pthread", "dl", "rt", "util", "crypt", "resolv", "nsl", "anl", "ld", "z", "system", "systemb", "objc", "cuda", "cudart"),
+    *("gcc", "gcc_s", "stdc", "stdc__", "c__", "c__abi", "supc__", "unwind", "atomic", "gomp", "omp", "omp5", "iomp5", "quadmath", "gfortran"),
+    *("itm", "ssp", "asan", "tsan", "lsan", "ubsan", "clang", "llvm"),
+})  # fmt: skip
+_HEADERS = frozenset({  # PREFIX.h would be found in their place where the folder is searched for headers
+    *("assert", "complex", "cpuid", "ctype", "dlfcn", "errno", "fcntl", "fenv", "float", "immintrin", "inttypes", "iso646", "limits", "locale"),
+    *("math", "memory", "malloc", "arm_neon", "omp", "pthread", "sched", "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool"),
+    *("stddef", "stdint", "stdio", "stdlib", "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar", "unistd", "wchar", "wctype"),
+    *("alloca", "endian", "features", "elf", "link", "poll", "semaphore", "values"),
+})  # fmt: skip
 
 
 def prefix_of(program: Program) -> str:
-    """The prefix of the model's C names and files; longer where a kernel or another file of the artifact already has one of them."""
+    """The prefix of the model's C names and files; longer where a kernel, another file of the artifact, or the system already has one."""
     prefix, taken = identifier(program.name), {k.entry for k in program.kernels}
-    if prefix.lower() in _FILES:
+    if prefix.lower() in _FILES | _LIBRARIES | _HEADERS:
         prefix = f"m_{prefix}"
     while any(f"{prefix}_{name}" in taken for name in _NAMES):
         prefix += "_"

@@ -322,6 +322,11 @@ def test_names(tmp_path: Path) -> None:
     write_artifact(static_program(), tmp_path / "o", name="9 net/é")
     assert (tmp_path / "o" / "libm_9_net__.so").exists()
     assert load_artifact(tmp_path / "o").name == "m_9_net__"
+    for name in ("m", "C", "gomp", "stdc++", "math", "omp"):  # names of libraries and headers of the system
+        made = {p.name for p in write_artifact(static_program(), tmp_path / "s", name=name)}
+        prefix = f"m_{name.replace('+', '_')}"
+        assert {f"lib{prefix}.so", f"{prefix}.h"} <= made, made
+        assert load_artifact(tmp_path / "s").name == name.replace("+", "_")
     clash = static_program("row")  # a kernel that is called row_run
     kernel = clash.kernels[0]
     renamed = Source(**{**kernel.__dict__, "entry": "row_run", "text": kernel.text.replace("scale", "row_run")})

@@ -264,7 +264,7 @@ def test_compile_for_another_machine(tmp_path: Path, capsys: Capture, monkeypatc
     monkeypatch.setenv("POLYOPT_CC", "aarch64-linux-gnu-gcc")
     path = small(tmp_path / "m.onnx")
     assert main(["compile", path, "-o", str(tmp_path / "o"), "--isa", "neon"]) == 0
-    assert (tmp_path / "o" / "libm.so").read_bytes()[18:20] == b"\xb7\x00"  # ELF's number of aarch64
+    assert (tmp_path / "o" / "libm_m.so").read_bytes()[18:20] == b"\xb7\x00"  # ELF's number of aarch64
     capsys.readouterr()
     refused(capsys, ["run", path, "--isa", "neon"], "another machine")
 
