@@ -223,7 +223,8 @@ class _Grouping:
                 elif v not in made:
                     inputs[v] = None
         names = sorted({*names, *inner}, key=order.__getitem__)
-        outputs = [o for o in made if self._is_output(o) or any(self.home[u] != k for u in self._users(o))]
+        stored = [o for o in made if o not in facts.aliases]  # of a split, some pieces may be aliases and others copies
+        outputs = [o for o in stored if self._is_output(o) or any(self.home[u] != k for u in self._users(o))]
         nodes = [facts.nodes[m].node for m in names]
         rank = {o: i for i, n in enumerate(nodes) for o in n.outputs}
         return Group(self._name(k), tuple(nodes), tuple(inputs), tuple(sorted(outputs, key=rank.__getitem__)))
