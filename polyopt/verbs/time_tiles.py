@@ -10,6 +10,7 @@ three-dimensional grid), the next dim is skewed and tiled in the same way. Decli
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,10 @@ from ..poly.strides import known_extent
 from ..target import Target
 from . import rows
 from .checked import checked, with_dependences
+from .diamond import diamond
+from .marks import parallelize, vectorize
 from .promote import date_of, iterator_ranges, make_member
-from .tree import Leaf, Loop, Member, Seq, Tree, loops, read_tree, rewrite_schedule, sequence, split_chain, statements_below
+from .tree import Leaf, Loop, Member, Seq, Tree, chains, loops, read_tree, rewrite_schedule, sequence, split_chain, statements_below
 
 MAX_SKEW = 8
 MAX_STEPS = 32
@@ -96,6 +99,8 @@ def apply(scop: Scop, target: Target) -> Scop | None:
     nest = find_time_nest(scop)
     if nest is None or not _pays(scop, nest, target):
         return None
+    if target.threads > 1 and (out := _concurrent(scop, nest, target)) is not None:
+        return out
     first = find_skew(scop, nest, 0)
     if first is None or first.factor == 0:
         return None
@@ -107,6 +112,34 @@ def apply(scop: Scop, target: Target) -> Scop | None:
         return None
     sizes = [(s, y) for s in (8, 4) for y in (64, 32, 16) if _steps(scop, [first, second], y, target) >= s]
     return _tiled(scop, nest, [first, second], *sizes[0], target) if sizes else None
+
+
+def _concurrent(scop: Scop, nest: TimeNest, target: Target) -> Scop | None:
+    """Diamonds of whole rows, which several threads run at once; None where concurrent start does not exist, or where diamonds that fit in half of
+    L2 have few steps: blocks of time steps then take one thread less time than diamonds take two."""
+    time, rows_ = _outermost(scop), [m[0].name for m in nest.inner.values() if len(m) > 1]
+    row = sum(prod(map(known_extent, t.shape[1:])) * t.dtype.bytes for t in _grids(scop))
+    size = min(MAX_STEPS, target.l2 // 2 // row)
+    if not rows_ or size // len(scop.statements) < 2 * MIN_STEPS:  # a step in time is one of each statement
+        return None
+    try:
+        out = diamond(scop, time, rows_[0], size=size)
+        tiles = next(c for c in chains(read_tree(out.schedule)) if not c.path)
+        out = parallelize(out, tiles.members[tiles.index(time) - 1].name)
+        for s in scop.statements:
+            inner = nest.inner[s.name][-1].name
+            with contextlib.suppress(ScheduleError):
+                out = vectorize(out, inner, max(1, rows.vector_lanes(scop, s, target)), of=s.name)
+        return out
+    except ScheduleError:
+        return None
+
+
+def _outermost(scop: Scop) -> str:
+    """The name of the outermost loop."""
+    tree = read_tree(scop.schedule)
+    assert isinstance(tree, Loop)
+    return tree.member.name
 
 
 def _pays(scop: Scop, nest: TimeNest, target: Target) -> bool:
