@@ -66,7 +66,7 @@ def compile_graph(graph: Graph, options: Options, trace: Trace | None = None, sc
     """The program of a graph. `schedules`: scheduled Scops that replace the recipe's, by kernel name."""
     trace = trace or new_trace()
     plan = plan_graph(graph, options, trace)
-    program, _ = compile_plan(plan, graph.outputs, options, trace, schedules or {})
+    program, _ = compile_plan(plan, graph.output_names, options, trace, schedules or {})
     trace.finish()
     return program
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, helper
+from click.testing import CliRunner
+from onnx import ModelProto, NodeProto, TensorProto, helper
 from run_graph import make, run_graph
 
 import polyopt as po
+from polyopt.cli import commands
 from polyopt.frontends.onnx import read_onnx
 from polyopt.passes.infer_shapes import infer_shapes
 
@@ -57,3 +61,45 @@ def test_a_part_of_an_input_is_an_output_and_another_is_read(nodes: list[NodePro
 def test_a_view_of_an_input_is_an_output_and_is_read(view: NodeProto, constants: dict[str, Array]) -> None:
     nodes = [view, N("Softmax", ["y"], ["z"]), N("Identity", ["y"], ["w"])]
     compare(make(nodes, {"x": X}, ["y", "z", "w"], constants), X)
+
+
+def test_an_output_that_is_an_input_is_copied() -> None:
+    model = compare(make([N("Neg", ["x"], ["y"])], {"x": X}, ["y", "x"]), X)
+    assert [p.name for p in model.outputs] == ["y", "x"] and [p.name for p in model.inputs] == ["x"]
+    y = model.run({"x": X})["x"]
+    assert y is not X and not np.shares_memory(y, X)
+    compare(make([], {"x": X}, ["x"]), X)
+
+
+def test_an_output_that_is_listed_twice_has_two_names() -> None:
+    model = compare(make([N("Neg", ["x"], ["y"])], {"x": X}, ["y", "y", "x", "x"]), X)
+    assert [p.name for p in model.outputs] == ["y", "y_2", "x", "x_2"]
+    model = compare(make([N("Neg", ["x"], ["y"]), N("Exp", ["x"], ["y_2"])], {"x": X}, ["y", "y_2", "y"]), X)
+    assert [p.name for p in model.outputs] == ["y", "y_2", "y_3"]
+    compare(make([], {"x": X}, ["c", "x", "c"], {"c": np.array([1.0, 2.0], np.float32)}), X)
+
+
+def test_such_outputs_can_be_saved_and_checked(tmp_path: Path) -> None:
+    model = make([N("Neg", ["x"], ["y"])], {"x": X}, ["y", "y", "x"])
+    for o in model.graph.output:
+        o.type.tensor_type.elem_type = TensorProto.FLOAT
+    path = tmp_path / "twice.onnx"
+    path.write_bytes(model.SerializeToString())
+    po.compile(path).save(tmp_path / "out")
+    y, again, x = po.compile(tmp_path / "out")(X)
+    assert np.array_equal(y, -X) and np.array_equal(again, -X) and np.array_equal(x, X)
+    pytest.importorskip("onnxruntime")
+    result = CliRunner().invoke(commands, ["check", str(path)])
+    assert result.exit_code == 0 and "y_2" in result.output, result.output
+
+
+def test_a_wrong_declared_shape_of_an_output_is_a_warning() -> None:
+    model = make([N("Neg", ["x"], ["y"])], {"x": X}, ["y"])
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [3]))
+    with pytest.warns(UserWarning, match=r"^output 'y' is declared with shape \[3\], but has shape \[8\]: the declaration is ignored$"):
+        compare(model, X)
+    for agrees in ([8], ["n"], [None]):
+        model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, agrees))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            read_onnx(model)

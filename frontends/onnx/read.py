@@ -1,11 +1,13 @@
 """Reading a model: ONNX in, a normalised `Graph` out.
 
 `read_onnx` runs, in order: load, skeleton, inputs and dims, branches and function bodies, unsupported operators, types, nodes in
-one form, constants. Every output of the graph is written by a node, so no output is an input or a constant.
+one form, constants. Every output of the graph is written by a node of its own: one that is an input, a constant or listed before
+becomes a copy, and `Graph.ports` keeps what callers call it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -44,18 +46,20 @@ def read_onnx(source: Source, dims: Mapping[str, int] | None = None, values: Map
     builder = _builder(model, loaded)
     nodes = _nodes(model, loaded, builder)
     constants = builder.constants
-    outputs = tuple(v.name for v in model.graph.output)
-    nodes, constants = _outputs_by_nodes(nodes, outputs, set(inputs) | set(constants), builder)
+    ports = tuple(v.name for v in model.graph.output)
+    nodes, outputs = _outputs_by_nodes(nodes, ports, set(inputs), builder)
     for name, array in constants.items():
         typed[name] = Value(name, array_dtype(array, f"constant {name!r}"), tuple(affine(d) for d in array.shape))
     for n in nodes:
         for o in n.outputs:
             if o:
                 typed[o] = Value(o, None, None)
-    for v in model.graph.output:
+    for o, v in zip(outputs, model.graph.output):
         if v.type.tensor_type.elem_type:
-            typed[v.name] = Value(v.name, dtype_of(v.type.tensor_type.elem_type, f"output {v.name!r}"), None)
-    return Graph(loaded.name, inputs, outputs, typed, constants, tuple(nodes), loaded.opset)
+            typed[o] = Value(o, dtype_of(v.type.tensor_type.elem_type, f"output {v.name!r}"), None)
+    _warn_of_shapes(loaded.model, builder)
+    names = _apart(ports)
+    return Graph(loaded.name, inputs, outputs, typed, constants, tuple(nodes), loaded.opset, () if names == outputs else names)
 
 
 def _with_values(loaded: Loaded, values: Mapping[str, Array]) -> Loaded:
@@ -157,16 +161,42 @@ def _nodes(model: ModelProto, loaded: Loaded, builder: Builder) -> list[Node]:
     return out
 
 
-def _outputs_by_nodes(nodes: list[Node], outputs: tuple[str, ...], given: set[str], builder: Builder) -> tuple[list[Node], dict[str, Array]]:
-    """Let a node write each output: a constant that is an output gets another name and an Identity."""
-    constants = dict(builder.constants)
+def _outputs_by_nodes(nodes: list[Node], outputs: tuple[str, ...], inputs: set[str], builder: Builder) -> tuple[list[Node], tuple[str, ...]]:
+    """Let a node write each output: a constant gets another name and a copy; an input, or what was listed before, a copy of another name."""
+    constants, out = builder.constants, list[str]()
     for o in outputs:
-        if o not in given:
+        source = o
+        if o in constants:
+            source = builder.fresh(f"{o}/constant")
+            constants[source] = constants.pop(o)
+            nodes = [replace(n, inputs=tuple(source if i == o else i for i in n.inputs)) for n in nodes]
+        value = builder.fresh(f"{o}/copy") if o in inputs or o in out else o
+        if value != source:
+            nodes = [*nodes, Node(builder.fresh(f"{value}/copy"), "Identity", (source,), (value,), {}, "", ())]
+        out.append(value)
+    return nodes, tuple(out)
+
+
+def _apart(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, where one that occurred before gets a number."""
+    taken, out = set(names), list[str]()
+    for name in names:
+        new, k = name, 2
+        while new in out or (new != name and new in taken):
+            new, k = f"{name}_{k}", k + 1
+        out.append(new)
+    return tuple(out)
+
+
+def _warn_of_shapes(model: ModelProto, builder: Builder) -> None:
+    """A warning for each output whose declared shape is not the one that its nodes give; the nodes decide."""
+    for v in model.graph.output:
+        found = builder.types.get(v.name)
+        if found is None or not v.type.tensor_type.HasField("shape") or not found.tensor_type.HasField("shape"):
             continue
-        if o not in constants:
-            raise ModelError(f"output {o!r} is an input of the graph: name them apart (an Identity node copies it)")
-        hidden = builder.fresh(f"{o}/constant")
-        constants[hidden] = constants.pop(o)
-        nodes = [replace(n, inputs=tuple(hidden if i == o else i for i in n.inputs)) for n in nodes]
-        nodes.append(Node(builder.fresh(f"{o}/copy"), "Identity", (hidden,), (o,), {}, "", ()))
-    return nodes, constants
+        declared, given = (
+            [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in t.tensor_type.shape.dim] for t in (v.type, found)
+        )
+        if len(declared) != len(given) or any(a is not None and b is not None and a != b for a, b in zip(declared, given)):
+            shown = (f"[{', '.join('?' if d is None else str(d) for d in dims)}]" for dims in (declared, given))
+            warnings.warn("output {!r} is declared with shape {}, but has shape {}: the declaration is ignored".format(v.name, *shown), stacklevel=2)

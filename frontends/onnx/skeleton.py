@@ -50,7 +50,7 @@ def set_nodes(model: ModelProto, nodes: Sequence[NodeProto]) -> None:
     graph = model.graph
     named = name_nodes(nodes)
     given = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    check_written_once(named, given, [v.name for v in graph.input], [v.name for v in graph.output])
+    check_written_once(named, given, [v.name for v in graph.input])
     ordered = sort_nodes(named, given)
     written = given | {o for n in named for o in n.output if o}
     for v in graph.output:
@@ -79,12 +79,11 @@ def name_nodes(nodes: Sequence[NodeProto]) -> list[NodeProto]:
     return out
 
 
-def check_written_once(nodes: Iterable[NodeProto], given: set[str], inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def check_written_once(nodes: Iterable[NodeProto], given: set[str], inputs: Sequence[str]) -> None:
     """ModelError where a name stands for two values."""
-    for kind, names in (("input", inputs), ("output", outputs)):
-        twice = sorted({n for n in names if names.count(n) > 1})
-        if twice:
-            raise ModelError(f"the graph lists {kind} {twice[0]!r} twice")
+    twice = sorted({n for n in inputs if inputs.count(n) > 1})
+    if twice:
+        raise ModelError(f"the graph lists input {twice[0]!r} twice")
     writer: dict[str, str] = {}
     for n in nodes:
         for o in n.output:

@@ -115,7 +115,7 @@ class LoadedModel:
         trace = new_trace()
         for name, scop in self.schedules.items():
             check_kernel(self.kernels.kernel(name), scop, self.options, trace)
-        program, kernels = compile_plan(self.plan, self.graph.outputs, self.options, trace, self.schedules)
+        program, kernels = compile_plan(self.plan, self.graph.output_names, self.options, trace, self.schedules)
         trace.finish()
         return program, kernels
 

@@ -48,7 +48,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """A model. `values` has every tensor; `constants` the arrays known at compile time; `nodes` in topological order."""
+    """A model. `values` has every tensor; `constants` the arrays known at compile time; `nodes` in topological order.
+
+    `ports`: what callers call the outputs, where these are not the names of the values (an output that is an input, or is listed twice).
+    """
 
     name: str
     inputs: tuple[str, ...]
@@ -57,6 +60,12 @@ class Graph:
     constants: Mapping[str, np.ndarray[Any, Any]]
     nodes: tuple[Node, ...]
     opset: int = 0
+    ports: tuple[str, ...] = ()
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What callers call the outputs."""
+        return self.ports or self.outputs
 
     def producer(self) -> dict[str, Node]:
         """The node that writes each value."""
