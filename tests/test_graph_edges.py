@@ -103,3 +103,9 @@ def test_a_wrong_declared_shape_of_an_output_is_a_warning() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             read_onnx(model)
+
+
+def test_the_certificate_speaks_of_shared_buffers() -> None:
+    nodes = [N("Exp", ["x"], ["e"]), N("Softmax", ["x"], ["s"]), N("Concat", ["e", "s"], ["y"], axis=0)]
+    proof = compare(make(nodes, {"x": X}, ["y"]), X).certificate()
+    assert proof["ok"] and proof["storage"]["ok"] and proof["storage"]["text"].startswith("3 tensors share buffers"), proof["storage"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import NodeProto, helper
 from plan_models import MODELS, rand
 from run_graph import make, simplified
 from run_plan import check_model, planned
 
+from polyopt.errors import InternalError
 from polyopt.ir.affine import affine, var
 from polyopt.ir.dtype import f32
 from polyopt.ir.expr import Access, Binary, Const, Load
@@ -20,6 +22,8 @@ from polyopt.lower.kernel import lower_group
 from polyopt.lower.physical import border_nests, split_blocks
 from polyopt.ops.registry import Nest
 from polyopt.ops.structure import compose, dim_vars, invert
+from polyopt.passes.fusion_facts import find_facts
+from polyopt.passes.sharing import prove_sharing
 from polyopt.passes.storage import _walked, blocked_storage
 
 D = dim_vars(4)
@@ -106,6 +110,37 @@ def test_a_mirrored_piece_is_not_where_the_padded_tensor_lives(mode: str, n: int
     check_model(make(nodes, {"x": x}, ["y"], {"p": np.array(pads)}, opset=19), {"x": x})
     two = np.arange(3 * n, dtype=np.float32).reshape(3, n)
     check_model(make(nodes, {"x": two}, ["y"], {"p": np.array([0, pads[0], 0, pads[1]])}, opset=19), {"x": two})
+
+
+def faulty(nodes: list[NodeProto], x: np.ndarray, constants: dict[str, Any], monkeypatch: pytest.MonkeyPatch, name: str, fault: Any) -> None:
+    """The proof refuses the plan that a fault of the chooser gives, and accepts it without the fault."""
+    graph = simplified(make(nodes, {"x": x}, [nodes[-1].output[0]], constants, opset=19))[1]
+    assert prove_sharing(planned(graph), find_facts(planned(graph).graph)) >= 0
+    monkeypatch.setattr(f"polyopt.passes.storage.{name}", fault)
+    with pytest.raises(InternalError, match=r"^storage of .* in buffer "):
+        planned(graph)
+
+
+def test_the_proof_of_shared_buffers_finds_a_mirrored_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["e"]), helper.make_node("Pad", ["e", "p"], ["y"], mode="reflect")]
+    faulty(nodes, rand(3), {"p": np.array([2, 0])}, monkeypatch, "_walked", lambda n, source, shape: {n.iters[0][0]: var("d0")})
+
+
+def test_the_proof_of_shared_buffers_finds_zeros_that_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "w"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["a", "d"], ["k"], axis=2),
+        helper.make_node("Conv", ["k", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    faulty(nodes, rand(1, 16, 4, 5), {"w": rand(16, 16, 3, 3)}, monkeypatch, "_Chooser._agrees", lambda *_: True)
+
+
+def test_the_proof_of_shared_buffers_finds_a_group_that_is_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["e"]), helper.make_node("Concat", ["e", "e"], ["k"], axis=0), helper.make_node("Exp", ["k"], ["y"])]
+    nodes[1:1] = [helper.make_node("Softmax", ["e"], ["s"], axis=0)]
+    nodes[2].input[1] = "s"
+    faulty(nodes, rand(5, 3), {}, monkeypatch, "_Chooser.is_empty", lambda c, g: any(n.op == "Concat" for n in g.nodes) or g.nodes[0].op == "Neg")
 
 
 def test_a_diagonal_is_not_where_the_matrix_lives() -> None:

@@ -19,9 +19,12 @@ from ..ir.graph import Graph, Plan
 from ..ir.program import Program
 from ..ir.scop import Scop
 from ..ir.verify import verify_scop
+from ..isl_ext import OperationBudget
 from ..lower.kernel import Kernel, lower_group
 from ..lower.scop import kernel_scop
 from ..options import Options
+from ..passes.fusion_facts import find_facts
+from ..passes.sharing import prove_sharing
 from ..pipeline import Compiled, compile_plan, new_trace, plan_graph
 from ..poly.certify import certify
 from .checks import check_kernel
@@ -108,7 +111,8 @@ class LoadedModel:
 
     def certificate(self, compiled: Mapping[str, Compiled]) -> dict[str, Any]:
         """What is proven of each compiled kernel, as `compile_program` gives them."""
-        return certificate_of(self.graph.name, compiled)
+        proof, kernels = storage_claim(self.plan), certificate_of(self.graph.name, compiled)
+        return {**kernels, "ok": kernels["ok"] and proof["ok"], "storage": proof}
 
     def compile_program(self) -> tuple[Program, Mapping[str, Compiled]]:
         """The program, and each kernel as compiled, by name."""
@@ -118,6 +122,15 @@ class LoadedModel:
         program, kernels = compile_plan(self.plan, self.graph.output_names, self.options, trace, self.schedules)
         trace.finish()
         return program, kernels
+
+
+def storage_claim(plan: Plan) -> dict[str, Any]:
+    """What is proven of the buffers that tensors share, before a kernel is looked at."""
+    try:
+        shared = prove_sharing(plan, find_facts(plan.graph))
+    except OperationBudget as e:
+        return {"ok": False, "text": f"not proven that tensors in one buffer keep their values: {e}"}
+    return {"ok": True, "text": f"{shared} tensors share buffers; none overwrites another, and each finds its elements in their cells"}
 
 
 def certificate_of(name: str, compiled: Mapping[str, Compiled]) -> dict[str, Any]:
