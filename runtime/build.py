@@ -21,6 +21,7 @@ from polyopt.ir.source import Source
 
 from .cache import Cache, default_cache, key_of
 from .compiler import BASE_FLAGS, OPENMP_FLAG, SERIAL_FLAGS, SERIAL_HEADER, Compiler, Unit, compile_unit, find_compiler, has_openmp, link_objects
+from .objectfile import defect_of
 
 JOINED = 6  # kernels a file
 _ISA_MACHINES = {"avx2": ("x86_64", "amd64", "i686"), "avx512": ("x86_64", "amd64", "i686"), "neon": ("aarch64", "arm64")}
@@ -47,6 +48,11 @@ def wants_openmp(units: Sequence[Unit]) -> bool:
 def check_isa(compiler: Compiler, isa: str) -> None:
     """Refuse an ISA of another machine than the compiler's."""
     machines = _ISA_MACHINES.get(isa)
+    if machines and not compiler.machine:
+        raise CompilerError(
+            f"isa {isa} is for {machines[0]} and {compiler} does not name its machine (`-dumpmachine` answers nothing): is it a C compiler? "
+            "set POLYOPT_CC to one, or choose isa scalar"
+        )
     if machines and not compiler.machine.startswith(machines):
         raise CompilerError(
             f"isa {isa} is for {machines[0]} and {compiler} compiles for {compiler.machine}: choose another isa, "
@@ -108,7 +114,7 @@ def compile_objects(units: Sequence[Unit], *, cache: Cache, compiler: Compiler) 
     """Compile units side by side; the first failure stops those that have not begun."""
 
     def one(unit: Unit) -> Path:
-        return cache.fetch(object_key(compiler, unit), ".o", lambda folder: compile_unit(compiler, unit, folder))
+        return cache.fetch(object_key(compiler, unit), ".o", lambda folder: _whole(compiler, compile_unit(compiler, unit, folder)))
 
     if len(units) == 1:
         return [one(units[0])]
@@ -121,19 +127,42 @@ def compile_objects(units: Sequence[Unit], *, cache: Cache, compiler: Compiler) 
             raise
 
 
-def build_library(units: Sequence[Unit], *, cache: Cache | None = None, compiler: Compiler | None = None, soname: str = "") -> Path:
-    """Compile and link units; gives the path of the cached shared object."""
+def _whole(compiler: Compiler, made: Path) -> Path:
+    """The file that a compiler made, which must not get into the cache where it is rubbish."""
+    defect = defect_of(made)
+    if defect:
+        raise CompilerError(f"{compiler}: ended with exit code 0, and the {made.name} that it made {defect}: set POLYOPT_CC to another")
+    return made
+
+
+def build_library(
+    units: Sequence[Unit], *, cache: Cache | None = None, compiler: Compiler | None = None, soname: str = "", fresh: bool = False
+) -> Path:
+    """Compile and link units; gives the path of the cached shared object. `fresh`: what the cache has of it is thrown away.
+
+    Objects that do not link leave the cache; where some of them came from there, all are compiled once more.
+    """
     cache = cache or default_cache()
     compiler, units = choose_compiler(units, compiler)
     units = join_units(units)
     flags = (OPENMP_FLAG,) if wants_openmp(units) else ()
-    key = key_of("library", soname, *_identity(compiler), *flags, "|", *(object_key(compiler, u) for u in units))
+    names = [object_key(compiler, u) for u in units]
+    key = key_of("library", soname, *_identity(compiler), *flags, "|", *names)
+    if fresh:
+        cache.drop((key, *names))
     found = cache.lookup(key, ".so")
     if found is not None:
         return found
+    old = any(cache.lookup(n, ".o") is not None for n in names)
     objects = compile_objects(units, cache=cache, compiler=compiler)
-    link = functools.partial(_link, compiler, objects, flags, soname)
-    return cache.fetch(key, ".so", link)
+    try:
+        return cache.fetch(key, ".so", functools.partial(_link, compiler, objects, flags, soname))
+    except CompilerError:
+        cache.drop(names)
+        if not old:
+            raise
+    objects = compile_objects(units, cache=cache, compiler=compiler)
+    return cache.fetch(key, ".so", functools.partial(_link, compiler, objects, flags, soname))
 
 
 def _link(compiler: Compiler, objects: Sequence[Path], flags: Sequence[str], soname: str, folder: Path) -> Path:
@@ -146,4 +175,4 @@ def _link(compiler: Compiler, objects: Sequence[Path], flags: Sequence[str], son
         except OSError:
             name.write_bytes(path.read_bytes())
         local.append(Path(name.name))
-    return link_objects(compiler, local, folder / "library.so", flags, soname)
+    return _whole(compiler, link_objects(compiler, local, folder / "library.so", flags, soname))

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -110,6 +110,14 @@ class Cache:
     def lookup(self, key: str, suffix: str) -> Path | None:
         """The file of `key` if there is one."""
         return _lookup(self.root, key, suffix)
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Throw away the entries of keys. Who has one loaded keeps it: the files are unlinked, not changed."""
+        for key in keys:
+            for root in (self.root, _fallback_root()) if _warned.is_set() else (self.root,):
+                with contextlib.suppress(OSError):
+                    for file in _entry(root, key).iterdir():
+                        file.unlink()
 
     def _build(self, root: Path, key: str, suffix: str, build: Callable[[Path], Path]) -> Path:
         with _locked(root, key):

@@ -6,6 +6,7 @@ command and the kept text. Assumes a compiler that takes gcc's options. Order: P
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import importlib.util
@@ -40,6 +41,7 @@ static inline void omp_set_num_threads(int n) { (void)n; }
 #endif
 """,
 )
+ANSWER_S = 20.0  # for questions such as --version
 _VERSIONS = range(24, 10, -1)
 _told = threading.Event()
 _INSTALL = (
@@ -53,6 +55,10 @@ int polyopt_probe(void) {
   return n + omp_get_max_threads();
 }
 """
+
+
+class TimedOut(CompilerError):
+    """A compiler that did not end."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +118,13 @@ def _find(chosen: str, path: str, openmp: bool) -> Compiler:
             raise CompilerError(f"POLYOPT_CC={chosen!r}: no such program; install it, or unset POLYOPT_CC to let polyopt choose")
         found = _ask(command)
         if found is None:
-            raise CompilerError(f"POLYOPT_CC={chosen!r} does not answer `--version`: give the command of a C compiler")
+            raise CompilerError(f"POLYOPT_CC={chosen!r} does not answer `--version` within {ANSWER_S:g} s: give the command of a C compiler")
         return found
     first: Compiler | None = None
     for candidate in _candidates(path):
-        if not openmp or has_openmp(candidate):
-            return candidate
+        with contextlib.suppress(TimedOut):
+            if not openmp or has_openmp(candidate):
+                return candidate
         first = first or candidate
     if first is None:
         raise CompilerError(_INSTALL)
@@ -138,15 +145,29 @@ def _candidates(path: str) -> Iterator[Compiler]:
 
 @cache
 def _ask(command: tuple[str, ...]) -> Compiler | None:
+    version, machine = _answer([*command, "--version"]), None
+    if version:
+        machine = _answer([*command, "-dumpmachine"])
+    return None if not version or machine is None else Compiler(command, version.splitlines()[0], machine)
+
+
+def _answer(command: list[str]) -> str | None:
+    """What a question to a compiler prints; None where it fails or does not end in time. What it prints when it refuses the question counts not."""
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", timeout=60, stdin=subprocess.DEVNULL)
-        if done.returncode or not done.stdout.strip():
-            return None
-        version = done.stdout.strip().splitlines()[0]
-        done = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, errors="replace", timeout=60, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.TimeoutExpired):
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError:
         return None
-    return Compiler(command, version, done.stdout.strip())
+    try:
+        output = process.communicate(timeout=ANSWER_S)[0].decode("utf-8", "replace").strip()
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        return None
+    except BaseException:
+        _kill(process)
+        raise
+    return output if process.returncode == 0 or command[-1] != "--version" else None
 
 
 # ---- probing
@@ -168,6 +189,8 @@ def _probe(compiler: Compiler, text: str, flags: tuple[str, ...], *, link: bool)
             done = compile_unit(compiler, Unit("probe", text, flags), Path(directory))
             if link:
                 link_objects(compiler, [done], Path(directory) / "probe.so", flags)
+        except TimedOut:
+            raise  # it would hang again at the next file
         except (CompilerError, OSError):
             return False
     return True
@@ -241,7 +264,7 @@ def _run(compiler: Compiler, command: list[str], made: Path, source: Path | None
     except subprocess.TimeoutExpired:
         _kill(process)
         kept = _keep(source, command, "")
-        raise CompilerError(
+        raise TimedOut(
             f"{compiler} did not end within {limit:g} s and was stopped (POLYOPT_CC_TIMEOUT sets the limit); {_where(command, kept)}"
         ) from None
     except BaseException:

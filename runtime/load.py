@@ -15,7 +15,7 @@ from polyopt.ir.program import Program
 from polyopt.ir.source import Source
 
 from .arrays import address, aligned_copy
-from .build import build_library, check_isa, choose_compiler, kernel_unit, wants_openmp
+from .build import build_library, check_isa, choose_compiler, is_for_this_machine, kernel_unit, wants_openmp
 from .cache import Cache
 from .compiler import OPENMP_FLAG, Compiler, Unit
 from .entry import emit_entry, emit_kernel_wrapper
@@ -43,8 +43,8 @@ def load_program(program: Program, *, threads: int | None = None, cache: Cache |
     units = program_units(program)
     compiler, _ = choose_compiler(units, compiler)
     check_kernels(compiler, program.kernels)
-    path = build_library(units, cache=cache, compiler=compiler)
-    library = ModelLibrary(open_library(path), prefix_of(program))
+    path, opened = _build_and_open(units, f"{prefix_of(program)}_create_with", cache, compiler)
+    library = ModelLibrary(opened, prefix_of(program))
     arrays = [aligned_copy(program.constants[c]) for c in used_constants(program)]
     pointers = (ctypes.c_void_p * max(1, len(arrays)))(*(address(a) for a in arrays))
     return CompiledModel(
@@ -62,8 +62,26 @@ def load_kernel(source: Source, *, threads: int | None = None, cache: Cache | No
     units = [kernel, Unit(f"{source.entry}_call", emit_kernel_wrapper(source), openmp)]
     compiler, _ = choose_compiler(units, compiler)
     check_kernels(compiler, [source])
+    path, opened = _build_and_open(units, "polyopt_call", cache, compiler)
+    return CompiledKernel(source, opened, path=str(path), threads=threads or 0)
+
+
+def _build_and_open(units: Sequence[Unit], symbol: str, cache: Cache | None, compiler: Compiler) -> tuple[Path, ctypes.CDLL]:
+    """Build a library and load it; one that does not load, or lacks a symbol, is built once more: a broken compiler may have left it in the cache."""
     path = build_library(units, cache=cache, compiler=compiler)
-    return CompiledKernel(source, open_library(path), path=str(path), threads=threads or 0)
+    try:
+        opened = open_library(path)
+    except CompilerError as e:
+        if not is_for_this_machine() or "map segment" in str(e):  # a folder mounted noexec
+            raise
+    else:
+        if hasattr(opened, symbol):
+            return path, opened
+    path = build_library(units, cache=cache, compiler=compiler, fresh=True)
+    opened = open_library(path)
+    if not hasattr(opened, symbol):
+        raise CompilerError(f"{compiler}: the library {path} that it made lacks the function {symbol}: set POLYOPT_CC to another compiler")
+    return path, opened
 
 
 def check_kernels(compiler: Compiler, kernels: Sequence[Source]) -> None:

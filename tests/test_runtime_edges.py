@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
+from blake3 import blake3
+from runtime_samples import GEMM
 
 import polyopt as po
+from polyopt.errors import CompilerError
+from polyopt.runtime import compiler
+from polyopt.runtime.cache import Cache
+from polyopt.runtime.compiler import Compiler, find_compiler
+from polyopt.runtime.kernel import CompiledKernel
+from polyopt.runtime.load import load_kernel
 
 pytestmark = pytest.mark.cc
 
@@ -115,3 +126,74 @@ def test_reference_keeps_the_index_error() -> None:
 def test_index_from_data_keeps_the_vectors_along_rows() -> None:
     text = po.auto(rows).source(isa="avx2").text
     assert "float *p1 = B + stride0 * k" in text and "*(v8f32u *)(p1 + v0)" in text
+
+
+# ---- compilers that misbehave
+def _compiler(host: Compiler, path: Path, broken: str) -> str:
+    """The host's compiler, but for `broken`, shell text that runs first with $out the file asked for."""
+    run = " ".join(f"'{c}'" for c in host.command) + ' "$@"'
+    out = "out=$(echo \" $*\" | sed 's/.* -o \\([^ ]*\\).*/\\1/')"
+    path.write_text(f'#!/bin/sh\ncase "$*" in --version*|-dumpmachine*) exec {run};; esac\n{out}\n{broken}\nexec {run}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ['printf rubbish > "$out"; exit 0', ': > "$out"; exit 0', "printf '\\177ELF' > \"$out\"; exit 0",
+     'case "$out" in *.so) echo rubbish > "$out"; exit 0;; esac'],
+)  # fmt: skip
+def test_a_compiler_that_writes_rubbish_and_is_repaired(broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, good = Cache(tmp_path / "cache"), find_compiler()
+    monkeypatch.setenv("POLYOPT_CC", _compiler(good, tmp_path / "cc", broken))
+    with pytest.raises(CompilerError, match=r"ended with exit code 0, and the \S+ that it made is (no object file|empty|cut off)"):
+        load_kernel(GEMM, cache=cache)
+    monkeypatch.setenv("POLYOPT_CC", _compiler(good, tmp_path / "cc", ""))
+    assert find_compiler().version == good.version
+    _check_gemm(load_kernel(GEMM, cache=cache))
+
+
+@pytest.mark.parametrize("suffix", [".o", ".so"])
+def test_rubbish_in_the_cache_is_built_anew(suffix: str, tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    load_kernel(GEMM, cache=cache)
+    for file in list(tmp_path.rglob("*.so")) + list(tmp_path.rglob("*.o")):
+        data = file.read_bytes()
+        file.unlink()
+        if file.suffix == suffix:  # right by its name, and good for nothing
+            bad = data[:64] + bytes(len(data) - 64)
+            (file.parent / f"{blake3(bad).hexdigest()}{suffix}").write_bytes(bad)
+    _check_gemm(load_kernel(GEMM, cache=cache))
+
+
+def _check_gemm(kernel: CompiledKernel) -> None:
+    a, b, c = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32), np.zeros((2, 4), np.float32)
+    kernel(a, b, c, 2.0)
+    assert (c == 6).all()
+
+
+def test_a_compiler_that_does_not_name_its_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "true"
+    path.write_text("#!/bin/sh\ncase $1 in --version) echo true 1;; esac\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("POLYOPT_CC", str(path))
+    with pytest.raises(CompilerError, match=r"true does not name its machine \(`-dumpmachine` answers nothing\)"):
+        po.auto(gather).compile(isa="avx2")
+
+
+def test_a_compiler_that_hangs_is_asked_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    good = find_compiler()
+    monkeypatch.setattr(compiler, "ANSWER_S", 0.5)
+    path = tmp_path / "hang"
+    path.write_text("#!/bin/sh\nsleep 40 & wait\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("POLYOPT_CC", str(path))
+    start = time.monotonic()
+    with pytest.raises(CompilerError, match=r"does not answer `--version` within 0.5 s"):
+        po.auto(gather).compile(isa="scalar")
+    monkeypatch.setenv("POLYOPT_CC", _compiler(good, tmp_path / "slow", "sleep 40 & wait"))
+    monkeypatch.setattr(compiler, "ANSWER_S", 20.0)
+    monkeypatch.setenv("POLYOPT_CC_TIMEOUT", "0.5")
+    with pytest.raises(CompilerError, match=r"did not end within 0.5 s"):
+        po.auto(gather).compile(isa="scalar", threads=2)
+    assert time.monotonic() - start < 20
