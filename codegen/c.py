@@ -29,7 +29,7 @@ from .prelude import Prelude
 from .prepare import compute_dtype, prepare, scan_along
 from .reductions import Key, accumulate, added_product, close_partial, conflicts, lane_key, open_partial, openings
 from .scans import emit_scan, open_carries
-from .state import Scope, State, Val, Vec
+from .state import Declared, Scope, State, Val, Vec
 from .unroll import loop_range, unroll
 from .values import value
 
@@ -200,7 +200,10 @@ def _emit_instance(st: State, n: Instance) -> None:
         return
     e, dtype = n.expr, compute_dtype(t.dtype)
     if n.reduction is None:
+        local = st.plan.locals.get(n.write.tensor)
+        st.once = isinstance(e, ex.Load) and local is not None and local.kind in ("names", "vectors", "private")
         new = value(st, e)
+        st.once = False
     else:
         old = load(st, ex.Load(n.write, t.dtype))
         product, op = added_product(e)
@@ -276,7 +279,7 @@ def _declare(st: State, tensor: str) -> None:
 
 def _local_line(st: State, ctype: str, name: str, zero: str) -> None:
     text = f"{ctype} {name} = {zero}; (void){name};"  # a partial tile may use none of it
-    st.scope.locals[text] = name
+    st.scope.locals[text] = Declared(ctype, name, zero)
     st.line(text)
 
 

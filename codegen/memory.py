@@ -189,6 +189,8 @@ def _remember(st: State, tensor: str, key: str, ctype: str, text: str, keep: boo
         if scope.loop_var:
             break
         scope = scope.parent
+    if st.once:
+        return text
     name = st.temp(ctype, text)
     st.scope.loads[tensor, ctype, key] = Val((name,), i64)
     return name

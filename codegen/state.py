@@ -5,10 +5,9 @@ Mutable on purpose, private to `emit_kernel`. A `Scope` is one C block; loops pu
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from polyopt.ir.affine import Affine, Range
 from polyopt.ir.dtype import DType
@@ -21,6 +20,7 @@ from .names import Names
 from .offsets import IntText
 from .prelude import Prelude
 from .prepare import Plan
+from .tidy import WORD, tidy
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,15 @@ class Vec:
         return all(a == self.width for a in self.active)
 
 
-WORD = re.compile(r"[A-Za-z_]\w*")
+A_LINE = 7  # locals declared on one line
+
+
+class Declared(NamedTuple):
+    """A local of a block."""
+
+    ctype: str
+    name: str
+    zero: str
 
 
 @dataclass
@@ -71,22 +79,36 @@ class Scope:
     loads: dict[object, Val] = field(default_factory=dict)
     pointers: dict[object, str] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
-    locals: dict[str, str] = field(default_factory=dict)  # local → its declaration, dropped where this block never reads it
+    locals: dict[str, Declared] = field(default_factory=dict)  # by their lines, dropped where this block never reads them
 
     def used_lines(self) -> list[str]:
-        """The lines without declarations of locals that occur nowhere else in them (a partial tile uses some of its registers)."""
+        """The lines without declarations of locals that occur nowhere else in them (a partial tile uses some of its registers); the others of a
+        type share lines."""
         if not self.locals:
             return self.lines
         seen: set[str] = set()
-        out = []
+        out: list[str] = []
         for x in reversed(self.lines):
             if x in self.locals:
-                if self.locals[x] not in seen:
+                if self.locals[x].name not in seen:
                     continue
             elif x.strip() not in self.locals:  # an inner block may have locals of the same names
                 seen.update(WORD.findall(x))
             out.append(x)
-        return out[::-1]
+        return list(self._joined(out[::-1]))
+
+    def _joined(self, lines: list[str]) -> Iterator[str]:
+        run: list[Declared] = []
+        for x in [*lines, None]:
+            d = self.locals.get(x) if x is not None else None
+            if run and (d is None or d.ctype != run[0].ctype or len(run) == A_LINE):
+                names = ", ".join(f"{r.name} = {r.zero}" for r in run)
+                yield f"{run[0].ctype} {names}; {' '.join(f'(void){r.name};' for r in run)}"
+                run = []
+            if d is not None:
+                run.append(d)
+            elif x is not None:
+                yield x
 
 
 @dataclass
@@ -139,6 +161,7 @@ class State:
     depth_of: dict[str, int] = field(default_factory=dict)
     vec: Vec | None = None
     guard: tuple[Val, ...] = ()
+    once: bool = False  # the value is copied to a local of its own: no other is made for a load
     lazy: bool = False  # a load may be out of bounds: keep it conditional
     hard: bool = False  # inside one side of a C conditional: nothing may be evaluated ahead
     shared_values: dict[Expr, Val | None] = field(default_factory=dict)
@@ -167,7 +190,7 @@ class State:
         assert inner.parent is not None
         self.scope = inner.parent
         self.scope.lines.append(head)
-        self.scope.lines.extend("    " + x for x in inner.used_lines())
+        self.scope.lines.extend("    " + x for x in tidy(inner.used_lines()))
         self.scope.lines.append(tail)
 
     def bind(self, var: str, rng: Range, ctype: str | None = None) -> str:

@@ -263,6 +263,7 @@ def trace(scop: Scop, params: Mapping[str, int]) -> list[tuple[Inst, list, list,
 def brute_force(scop: Scop, params: Mapping[str, int]) -> dict[str, set[tuple[Inst, Inst]]]:
     """The dependences by their definition: see the docstring of polyopt/poly/deps.py."""
     deps: dict[str, set[tuple[Inst, Inst]]] = {"flow": set(), "anti": set(), "output": set(), "reduction": set()}
+    operator = {s.name: s.reduction for s in scop.statements}
     last: dict = {}  # cell -> the last sure write
     soft: dict = {}  # cell -> updates and may writes since
     readers: dict = {}  # cell -> loads since the last sure write
@@ -276,7 +277,7 @@ def brute_force(scop: Scop, params: Mapping[str, int]) -> dict[str, set[tuple[In
         for c in written:
             if how == "update":
                 for w, kind in writers(c):
-                    same = kind == "update" and w[0] == inst[0]
+                    same = kind == "update" and operator[w[0]] == operator[inst[0]]
                     deps["reduction" if same else "flow"].add((w, inst))
             else:
                 deps["output"] |= {(w, inst) for w, _ in writers(c)}

@@ -271,7 +271,7 @@ def split_linear(e: Expr, x: Access) -> tuple[float, Expr | None] | None:
         return 0.0, e
     if isinstance(e, Unary) and e.op == "-":
         part = split_linear(e.x, x)
-        return part and (-part[0], None if part[1] is None else Unary("-", part[1]))
+        return None if part is None else (-part[0], None if part[1] is None else Unary("-", part[1]))
     if not isinstance(e, Binary):
         return None
     if e.op in ("+", "-"):
@@ -280,11 +280,11 @@ def split_linear(e: Expr, x: Access) -> tuple[float, Expr | None] | None:
             return None
         sign = 1.0 if e.op == "+" else -1.0
         return left[0] + sign * right[0], _sum(e.op, left[1], right[1])
-    for scale, part in ((e.y, e.x), (e.x, e.y)) if e.op == "*" else ((e.y, e.x),):
+    for scale, scaled in ((e.y, e.x), (e.x, e.y)) if e.op == "*" else ((e.y, e.x),):
         if e.op in ("*", "/") and isinstance(scale, Const) and scale.value:
-            inner = split_linear(part, x)
+            inner = split_linear(scaled, x)
             k = float(scale.value) if e.op == "*" else 1.0 / float(scale.value)
-            return inner and (inner[0] * k, None if inner[1] is None else Binary(e.op, inner[1], scale))
+            return None if inner is None else (inner[0] * k, None if inner[1] is None else Binary(e.op, inner[1], scale))
     return None
 
 

@@ -1,8 +1,8 @@
 """Dependences by isl's dataflow analysis.
 
 Takes a Scop whose schedule has no extension nodes; gives the same Scop with `dependences`, valid for all parameters in its
-context. Flow is value-based; anti and output are memory-based and leave out what follows by transitivity. The updates of one associative
-reduction may be put in another order, so none of them hides another: a reader depends on every update and every update depends on
+context. Flow is value-based; anti and output are memory-based and leave out what follows by transitivity. The updates of a cell by one
+associative operator may be put in another order, also those of several statements, so none of them hides another: a reader depends on every update and every update depends on
 the write that starts the reduction; the order among the updates themselves is kept apart in `reduction`.
 (Feautrier 1991, Dataflow analysis of array and scalar references; Verdoolaege, isl manual, Dependence Analysis.)
 """
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import islpy as isl
 
-from ..ir.scop import Dependences, Scop
+from ..ir.scop import Dependences, Scop, Statement
 from ..ir.tensor import Tensor
 from ..isl_ext import IN, OUT, SET, OperationBudget, maps_of, max_operations, param_space
 from .access import remember
@@ -192,15 +192,19 @@ class _View:
 
     def split_reduction(self, deps: isl.UnionMap) -> tuple[isl.UnionMap, isl.UnionMap]:
         """Apart: what goes from an update through its own cell to an update by the same operator; the rest."""
-        own = isl.UnionMap.empty(param_space(self.scop.params))
-        updates = [s for s in self.scop.statements if s.reduction is not None]
-        for s, t in ((s, t) for s in updates for t in updates if (s.reduction, s.write.tensor) == (t.reduction, t.write.tensor)):
-            w = self.frame.writes[s.name].to_union_map()
-            pairs = w.apply_range(self.frame.writes[t.name].to_union_map().reverse())
+        empty = isl.UnionMap.empty(param_space(self.scop.params))
+        own = empty
+        groups: dict[tuple[str, str], list[Statement]] = {}
+        for s in self.scop.statements:
+            if s.reduction is not None:
+                groups.setdefault((s.reduction, s.write.tensor), []).append(s)
+        for (_, tensor), members in groups.items():
+            w = reduce(isl.UnionMap.add_map, (self.frame.writes[s.name] for s in members), empty)
+            pairs = w.apply_range(w.reverse())
             # a load of the same tensor by the later statement makes true dependences, which are no matter of the update's order
-            for m in self.frame.reads[t.name]:
-                if m.get_tuple_name(OUT) == t.write.tensor:
-                    pairs = pairs.subtract(w.apply_range(m.to_union_map().reverse()))
+            loads = [m for s in members for m in self.frame.reads[s.name] if m.get_tuple_name(OUT) == tensor]
+            if loads:
+                pairs = pairs.subtract(w.apply_range(reduce(isl.UnionMap.add_map, loads, empty).reverse()))
             own = own.union(pairs)
         return deps.subtract(own), deps.intersect(own)
 
