@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,13 @@ class _Frame:
 class CompiledKernel:
     """Call it as `f(a, b, c, alpha, N=…)`: arrays in the order of `source.tensors` (without locals), then scalars, by place or name.
 
+    `order`: the arguments of the Python function that it comes from. Their places are understood too, `f(T, alpha, a, b)`, and come first where
+    both fit; arguments of the function that the kernel does not use are passed over.
     Params that follow from shapes need not be given. Arrays that the kernel writes are modified in place: they must be dense and writable.
     Inputs that are not dense are copied once. Thread-safe as long as the arrays written are apart.
     """
 
-    def __init__(self, source: Source, library: ctypes.CDLL, *, path: str = "", threads: int = 0) -> None:
+    def __init__(self, source: Source, library: ctypes.CDLL, *, path: str = "", threads: int = 0, order: Sequence[str] = ()) -> None:
         self.source, self.path, self.threads = source, path, threads
         pointer = ctypes.c_void_p
         arguments: list[Any] = [pointer, pointer, pointer, pointer, ctypes.c_int]
@@ -60,6 +62,8 @@ class CompiledKernel:
         if (feature := missing()) is not None:
             raise UserError(f"kernel {source.entry} was compiled for isa {source.isa}, and this CPU lacks {feature.decode()}: choose another isa")
         self._names = [t.name for t in source.tensors if t.role != "local"] + [s.name for s in source.scalars]
+        self._order = list(order) if list(order) != self._names else []
+        self._ranks = {t.name: len(t.shape) for t in source.tensors} | dict.fromkeys([*(s.name for s in source.scalars), *source.params], 0)
         self._arrays = [(i, t.name, numpy_dtype(t.dtype), t.role not in _READ) for i, t in enumerate(source.tensors) if t.role != "local"]
         self._locals = [(i, t) for i, t in enumerate(source.tensors) if t.role == "local"]
         self._expected = [(f"argument {t.name!r}", t.shape) for t in source.tensors if t.role != "local"]
@@ -68,8 +72,9 @@ class CompiledKernel:
         self._pool: list[_Frame] = []
 
     def __repr__(self) -> str:
-        tensors = [f"{t.name}: {numpy_dtype(t.dtype)}{shape_text(t.shape)}" for t in self.source.tensors if t.role != "local"]
-        arguments = ", ".join([*tensors, *(f"{s.name}: {numpy_dtype(s.dtype)}" for s in self.source.scalars)])
+        kinds = {t.name: f"{numpy_dtype(t.dtype)}{shape_text(t.shape)}" for t in self.source.tensors}
+        kinds |= {s.name: str(numpy_dtype(s.dtype)) for s in self.source.scalars} | dict.fromkeys(self.source.params, "int")
+        arguments = ", ".join(f"{n}: {kinds.get(n, 'not used')}" for n in self._order or self._names)
         return f"<kernel {self.source.entry}: {arguments}; isa {self.source.isa}>"
 
     def __call__(self, *args: Any, **named: Any) -> None:
@@ -100,7 +105,7 @@ class CompiledKernel:
     def _fill(self, frame: _Frame, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Array]:
         """Write pointers, scalars and params of a call into the frame; gives the arrays to keep alive."""
         given = named
-        if named or len(args) != len(self._names):
+        if named or self._order or len(args) != len(self._names):
             args, given = self._arguments(args, named)
         keep: list[Array] = []
         starts: list[int] = []
@@ -133,6 +138,8 @@ class CompiledKernel:
 
     def _arguments(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         names, entry = self._names, self.source.entry
+        if self._order:
+            args, named = self._as_in_python(args, named)
         if len(args) > len(names):
             raise ArgumentError(f"kernel {entry} takes {len(names)} arguments ({', '.join(names)}), got {len(args)}")
         given = {k: v for k, v in named.items() if k not in names}
@@ -148,6 +155,26 @@ class CompiledKernel:
                 raise ArgumentError(f"kernel {entry}: argument {name!r} is missing; it takes {', '.join(names)}")
             values.append(named[name])
         return tuple(values), check_dims(self.source.params, given)
+
+    def _as_in_python(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments by name where their places are those of the Python function, as they are where they are those of the kernel."""
+        order, known = self._order, self._ranks
+        if self._fit(args, order):
+            for name in order[: len(args)]:
+                if name in named:
+                    raise ArgumentError(f"kernel {self.source.entry}: argument {name!r} is given twice")
+            args, named = (), {**dict(zip(order, args)), **named}
+        elif not self._fit(args, self._names):
+            raise ArgumentError(
+                f"kernel {self.source.entry}: {len(args)} arguments by place ({', '.join(map(_kind, args))}) fit neither the function's "
+                f"order ({', '.join(order)}) nor arrays before scalars ({', '.join(self._names)}): give them by name"
+            )
+        return args, {k: v for k, v in named.items() if k in known or k not in order}
+
+    def _fit(self, args: tuple[Any, ...], names: Sequence[str]) -> bool:
+        """Whether there is an array where an array is wanted, and none where a number is."""
+        ranks = [self._ranks.get(n) for n in names]
+        return len(args) <= len(ranks) and all(r is None or (_rank(x) > 0) == (r > 0) for x, r in zip(args, ranks))
 
     def _bind(self, key: Any, arrays: list[Array], given: Mapping[str, Any]) -> tuple[int, ...]:
         values = bind_dims(self.source.params, self._expected, [x.shape for x in arrays], given)
@@ -176,6 +203,15 @@ class CompiledKernel:
             frame.locals.append(array)
             frame.tensors[i] = address(array)
         frame.last = params
+
+
+def _rank(x: Any) -> int:
+    """The axes of an argument; a list is taken for an array of one, which is refused later."""
+    return len(x) > 0 if isinstance(x, list | tuple) else len(getattr(x, "shape", ()))
+
+
+def _kind(x: Any) -> str:
+    return f"an array of shape {tuple(x.shape)}" if _rank(x) and hasattr(x, "shape") else type(x).__name__
 
 
 def _stand_in(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:

@@ -54,8 +54,11 @@ def load_program(program: Program, *, threads: int | None = None, cache: Cache |
     )  # fmt: skip
 
 
-def load_kernel(source: Source, *, threads: int | None = None, cache: Cache | None = None, compiler: Compiler | None = None) -> CompiledKernel:
-    """Build one kernel through the cache, and load it. `threads`: for a kernel with OpenMP (None: OpenMP's own choice)."""
+def load_kernel(
+    source: Source, *, threads: int | None = None, order: Sequence[str] = (), cache: Cache | None = None, compiler: Compiler | None = None
+) -> CompiledKernel:
+    """Build one kernel through the cache, and load it. `threads`: for a kernel with OpenMP (None: OpenMP's own choice); `order`: the arguments
+    of the Python function that it comes from."""
     check_threads(threads)
     kernel = kernel_unit(source, (HIDDEN_FLAG,))  # as in a program: one object serves both
     openmp = (OPENMP_FLAG,) if wants_openmp([kernel]) else ()
@@ -63,7 +66,7 @@ def load_kernel(source: Source, *, threads: int | None = None, cache: Cache | No
     compiler, _ = choose_compiler(units, compiler)
     check_kernels(compiler, [source])
     path, opened = _build_and_open(units, "polyopt_call", cache, compiler)
-    return CompiledKernel(source, opened, path=str(path), threads=threads or 0)
+    return CompiledKernel(source, opened, path=str(path), threads=threads or 0, order=order)
 
 
 def _build_and_open(units: Sequence[Unit], symbol: str, cache: Cache | None, compiler: Compiler) -> tuple[Path, ctypes.CDLL]:

@@ -11,7 +11,7 @@ from blake3 import blake3
 from runtime_samples import GEMM
 
 import polyopt as po
-from polyopt.errors import CompilerError
+from polyopt.errors import ArgumentError, CompilerError
 from polyopt.runtime import compiler
 from polyopt.runtime.cache import Cache
 from polyopt.runtime.compiler import Compiler, find_compiler
@@ -197,3 +197,59 @@ def test_a_compiler_that_hangs_is_asked_for_a_bounded_time(monkeypatch: pytest.M
     with pytest.raises(CompilerError, match=r"did not end within 0.5 s"):
         po.auto(gather).compile(isa="scalar", threads=2)
     assert time.monotonic() - start < 20
+
+
+# ---- places of arguments
+@po.scop
+def mixed(T: int, alpha: po.f32, A: po.f32[M], unused: po.f32[M], B: po.f32[M]):
+    for t in range(T):
+        for i in range(M):
+            B[i] += alpha * A[i] + t * 1.0
+
+
+def test_arguments_are_placed_as_in_the_python_function() -> None:
+    rng = np.random.default_rng(0)
+    a, want = rng.standard_normal(9).astype(np.float32), np.zeros(9, np.float32)
+    mixed.reference(3, 0.5, a, a, want)
+    kernel = po.auto(mixed).compile()
+    calls = [
+        ((3, 0.5, a, a), {}), ((3, 0.5, a), {"unused": a}), ((3, 0.5), {"A": a, "unused": a}), ((np.int64(3), np.float32(0.5), a, a), {}),
+        ((3,), {"A": a, "alpha": 0.5, "unused": a}), ((), {"T": 3, "A": a, "alpha": 0.5, "unused": a}),
+    ]  # fmt: skip
+    for args, named in calls:
+        b = np.zeros(9, np.float32)
+        kernel(*args, B=b, **named)
+        assert np.array_equal(b, want), (args, named)
+    for args, named in (((3, 0.5, a, a, "b"), {}), (("a", "a", "b", 0.5), {"T": 3}), (("a", "a", "b"), {"T": 3, "alpha": 0.5})):
+        b = np.zeros(9, np.float32)
+        kernel(*(x if not isinstance(x, str) else b if x == "b" else a for x in args), **named)
+        assert np.array_equal(b, want), (args, named)
+    assert repr(kernel).startswith("<kernel k_mixed: T: int, alpha: float32, A: float32(M,), unused: float32(M,), B: float32(M,)")
+
+
+def test_arguments_out_of_place_are_told() -> None:
+    a, b = np.ones(9, np.float32), np.zeros(9, np.float32)
+    kernel = po.auto(mixed).compile()
+    wrong = [
+        ((a, 0.5, 3), {"B": b}, r"3 arguments by place \(an array of shape \(9,\), float, int\) fit neither the function's order \(T, alpha, A, "),
+        ((3, 0.5, a, a, b), {"T": 3}, "argument 'T' is given twice"),
+        ((2.5, 0.5, a, a, b), {}, "dim T: expected a whole number"),
+        ((3, 0.5, a, a), {}, "argument 'B' is missing"),
+        ((3, 0.5, a, a, b, b), {}, "6 arguments by place"),
+        ((0.5, a, a, b), {}, "fit neither"),
+    ]
+    for args, named, text in wrong:
+        with pytest.raises(ArgumentError, match=text) as e:
+            kernel(*args, **named)
+        assert "\n" not in str(e.value)
+    with pytest.raises(ArgumentError, match="T follows from no"):
+        kernel(a, a, b, 0.5)
+
+
+def test_a_bound_size_is_no_argument() -> None:
+    a, b = np.ones(9, np.float32), np.zeros(9, np.float32)
+    fn = mixed.specialize(T=2)
+    po.auto(fn).compile()(0.5, a, a, b)
+    want = np.zeros(9, np.float32)
+    fn.reference(0.5, a, a, want)
+    assert np.array_equal(b, want)

@@ -198,10 +198,11 @@ class Schedule:
         return nest
 
     def compile(self, target: str = "cpu", isa: str = "native", threads: int = 1, fp: str = "default") -> CompiledKernel:
-        """A function of arrays: `f(a, b, c)`, in the order of the Scop's tensors, outputs written in place."""
+        """A function of arrays, with the arguments of the Python function in its order (or arrays first), outputs written in place."""
         if target != "cpu":
             raise UserError(f"target {target}: kernels run on the CPU only; source(target={target!r}) gives the text")
-        return load_kernel(self.source(target, isa, threads, fp), threads=threads if threads > 1 else None)
+        order = self.scop.meta.get("arguments", ())
+        return load_kernel(self.source(target, isa, threads, fp), threads=threads if threads > 1 else None, order=order)
 
 
 def schedule(nest: Scop | ScopFunction | Schedule) -> Schedule:
