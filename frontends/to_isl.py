@@ -37,6 +37,9 @@ def build_scop(
     b = Frame(src, params, context, tensors)
     placed: list[Placed] = []
     schedule = _schedule(b, blocks, placed)
+    if schedule is None and src.sizes:
+        sizes = ", ".join(f"{k}={v}" for k, v in src.sizes.items())
+        raise src.refuse(src.tree, f"`{src.name}` runs no statement at {sizes}: there is nothing to compile; skip the call, or bind other sizes")
     if schedule is None:
         raise src.refuse(src.tree, f"`{src.name}` has no statement that is ever executed")
     placed = [_settle_update(b, p) for p in placed]

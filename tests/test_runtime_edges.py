@@ -11,7 +11,7 @@ from blake3 import blake3
 from runtime_samples import GEMM
 
 import polyopt as po
-from polyopt.errors import ArgumentError, CompilerError
+from polyopt.errors import ArgumentError, CompilerError, NotAffine
 from polyopt.runtime import compiler
 from polyopt.runtime.cache import Cache
 from polyopt.runtime.compiler import Compiler, find_compiler
@@ -253,3 +253,13 @@ def test_a_bound_size_is_no_argument() -> None:
     want = np.zeros(9, np.float32)
     fn.reference(0.5, a, a, want)
     assert np.array_equal(b, want)
+
+
+def test_sizes_at_which_nothing_runs_are_named() -> None:
+    fn = gather.specialize(K=0)
+    with pytest.raises(NotAffine, match="`gather` runs no statement at K=0: there is nothing to compile") as e:
+        po.auto(fn)
+    assert "\n" not in str(e.value)
+    b = np.zeros(0, np.float32)
+    fn.reference(np.ones(3, np.float32), np.zeros(0, np.int32), b)
+    po.auto(gather).compile()(np.ones(3, np.float32), np.zeros(0, np.int32), b)
