@@ -232,8 +232,6 @@ def _extremum(st: State, op: str, x: Val, y: Val) -> Val:
     if not x.dtype.is_float:
         return helper(st, f"hw{op}" if x.vector else op, x, y)
     raw = not x.vector or st.target.isa.name in NAN_SECOND
-    if st.fp == "fast":
-        return helper(st, f"hw{op}", x, y)
     if raw and x.ordered:
         return replace(helper(st, f"hw{op}", x, y), ordered=y.ordered)
     if raw and y.ordered:

@@ -88,7 +88,7 @@ def elimination_by_columns(a: po.f64[n, n], x: po.f64[n]):
 
 KERNELS = {f.scop.name: f for f in (columns, projections, lu, lu_by_scalars, intervals, shortest_paths, elimination_by_columns)}
 TEXT = {  # what shows that a kernel got its form
-    "columns": "before_held", "lu": "v8f64", "lu_by_scalars": "v8f64", "intervals": "hwmax_v8f64", "shortest_paths": "hwmin_v8f64",
+    "columns": "before_held", "lu": "v8f64", "lu_by_scalars": "v8f64", "intervals": "po_max_v8f64", "shortest_paths": "po_min_v8f64",
 }  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 Takes a Scop whose schedule has no extension nodes; gives the same Scop with `dependences`, valid for all parameters in its
 context. Flow is value-based; anti and output are memory-based and leave out what follows by transitivity. The updates of a cell by one
-associative operator may be put in another order, also those of several statements, so none of them hides another: a reader depends on every update and every update depends on
-the write that starts the reduction; the order among the updates themselves is kept apart in `reduction`.
+associative operator may be put in another order, also those of several statements, so none of them hides another: a reader depends on
+every update and every update depends on the write that starts the reduction; the order among the updates themselves is kept apart in
+`reduction`.
 (Feautrier 1991, Dataflow analysis of array and scalar references; Verdoolaege, isl manual, Dependence Analysis.)
 """
 

@@ -93,7 +93,8 @@ def _candidates(scop: Scop, nest: Tree, target: Target) -> list[Tree]:
         return vector_iterator(scop, u, [j, k]) == j
 
     turned = [t for late in (False, True) if (t := row_oriented(scop, nest, is_row, late)) is not None]
-    return [*(_with_vectors(scop, t, target, "rows") for t in turned), *(_with_vectors(scop, nest, target, form) for form in FORMS)]
+    forms = FORMS if _in_lanes(scop, nest) else FORMS[1:]
+    return [*(_with_vectors(scop, t, target, "rows") for t in turned), *(_with_vectors(scop, nest, target, form) for form in forms)]
 
 
 def schedule_part(scop: Scop, part: Tree, target: Target) -> Tree:
@@ -216,14 +217,14 @@ def _with_vectors(scop: Scop, tree: Tree, target: Target, form: str) -> Tree:
 
 def statements_in_lanes(scop: Scop) -> set[str]:
     """The statements of the nests that an outer loop should run in lanes."""
+    return _in_lanes(scop, read_tree(scop.schedule))
 
-    def visit(t: Tree) -> set[str]:
-        _, below = split_chain(t)
-        if lane_loop(scop, t) is not None:
-            return set(statements_below(t))
-        return set().union(*(visit(p) for p in below.parts)) if isinstance(below, Seq) else set()
 
-    return visit(read_tree(scop.schedule))
+def _in_lanes(scop: Scop, tree: Tree) -> set[str]:
+    _, below = split_chain(tree)
+    if lane_loop(scop, tree) is not None:
+        return set(statements_below(tree))
+    return set().union(*(_in_lanes(scop, p) for p in below.parts)) if isinstance(below, Seq) else set()
 
 
 def lane_loop(scop: Scop, tree: Tree) -> int | None:
