@@ -21,6 +21,8 @@ from .shapes import bind_dims, check_dims, shape_text
 
 _READ = ("input", "constant")
 _SHAPES_KEPT = 256
+_NUMBERS = (float, int)
+_Places = tuple[tuple[int, ...], tuple[tuple[str, int], ...]]
 
 
 class _Frame:
@@ -65,10 +67,12 @@ class CompiledKernel:
         self._order = list(order) if list(order) != self._names else []
         self._ranks = {t.name: len(t.shape) for t in source.tensors} | dict.fromkeys([*(s.name for s in source.scalars), *source.params], 0)
         self._arrays = [(i, t.name, numpy_dtype(t.dtype), t.role not in _READ) for i, t in enumerate(source.tensors) if t.role != "local"]
+        self._scalars = [s.name for s in source.scalars]
         self._locals = [(i, t) for i, t in enumerate(source.tensors) if t.role == "local"]
         self._expected = [(f"argument {t.name!r}", t.shape) for t in source.tensors if t.role != "local"]
         self._pairs = [(i, j) for i, a in enumerate(self._arrays) for j, b in enumerate(self._arrays) if i < j and (a[3] or b[3])]
         self._plans: dict[Any, tuple[int, ...]] = {}
+        self._forms: dict[Any, _Places] = {}
         self._pool: list[_Frame] = []
 
     def __repr__(self) -> str:
@@ -79,7 +83,10 @@ class CompiledKernel:
 
     def __call__(self, *args: Any, **named: Any) -> None:
         """Run once."""
-        frame = self._take()
+        try:
+            frame = self._pool.pop()
+        except IndexError:
+            frame = _Frame(self.source)
         try:
             keep = self._fill(frame, args, named)
             self._call(frame.tensors, frame.scalars, frame.params, frame.scratch_at, self.threads)
@@ -95,38 +102,31 @@ class CompiledKernel:
         del keep
         return times
 
-    def _take(self) -> _Frame:
-        try:
-            return self._pool.pop()
-        except IndexError:
-            return _Frame(self.source)
-
     # ---- arguments
     def _fill(self, frame: _Frame, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Array]:
         """Write pointers, scalars and params of a call into the frame; gives the arrays to keep alive."""
-        given = named
+        given: Mapping[str, Any] = named
+        values: Sequence[Any] = args
         if named or self._order or len(args) != len(self._names):
-            args, given = self._arguments(args, named)
+            values, given = self._arguments(args, named)
         keep: list[Array] = []
         starts: list[int] = []
-        spare: list[Array] = []
-        for (i, name, dtype, written), x in zip(self._arrays, args):
+        shapes: list[Any] = []
+        for (i, name, dtype, written), x in zip(self._arrays, values):
             if type(x) is not np.ndarray or x.dtype != dtype or not x.flags.carray:
                 x = (dense_output if written else dense_input)(x, dtype, f"argument {name!r}")
             keep.append(x)
+            shapes.append(x.shape)
             start = address(x)
             starts.append(start)
             frame.tensors[i] = start
-            if not x.size:
-                spare.append(_stand_in(x.shape, dtype, name))
-                frame.tensors[i] = address(spare[-1])
         for i, j in self._pairs:
             if overlaps(keep[i], starts[i], keep[j], starts[j]):
                 a, b = self._arrays[i][1], self._arrays[j][1]
                 raise ArgumentError(f"arguments {a!r} and {b!r} share memory and one of them is written: give separate arrays")
-        for value, scalar, x in zip(frame.values, self.source.scalars, args[len(self._arrays) :]):
-            _set_scalar(value, x, scalar.name)
-        key = tuple([x.shape for x in keep])
+        for place, name, x in zip(frame.values, self._scalars, values[len(keep) :]):
+            _set_scalar(place, x, name)
+        key = tuple(shapes)
         if given:
             key = (*key, tuple(sorted(given.items())))
         params = self._plans.get(key)
@@ -134,42 +134,50 @@ class CompiledKernel:
             params = self._bind(key, keep, given)
         if frame.last is not params:
             self._set_params(frame, params)
-        return keep + spare
+        if 0 in [x.size for x in keep]:
+            for (i, name, dtype, _), x in zip(self._arrays, tuple(keep)):
+                if not x.size:
+                    keep.append(_stand_in(x.shape, dtype, name))
+                    frame.tensors[i] = address(keep[-1])
+        return keep
 
-    def _arguments(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        names, entry = self._names, self.source.entry
+    def _arguments(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The arguments in the kernel's order, and the dims given."""
+        form: tuple[Any, ...] = (len(args), *named)
         if self._order:
-            args, named = self._as_in_python(args, named)
-        if len(args) > len(names):
-            raise ArgumentError(f"kernel {entry} takes {len(names)} arguments ({', '.join(names)}), got {len(args)}")
-        given = {k: v for k, v in named.items() if k not in names}
-        for name in given:
-            if name not in self.source.params:
-                raise ArgumentError(f"kernel {entry} has no argument {name!r}: it has {', '.join([*names, *self.source.params])}")
-        values = list(args)
-        for name in names[: len(args)]:
-            if name in named:
-                raise ArgumentError(f"kernel {entry}: argument {name!r} is given twice")
-        for name in names[len(args) :]:
-            if name not in named:
-                raise ArgumentError(f"kernel {entry}: argument {name!r} is missing; it takes {', '.join(names)}")
-            values.append(named[name])
-        return tuple(values), check_dims(self.source.params, given)
+            form += tuple([x.ndim if type(x) is np.ndarray else type(x) if type(x) in _NUMBERS else _rank(x) for x in args])
+        places = self._forms.get(form)
+        if places is None:
+            if len(self._forms) >= _SHAPES_KEPT:
+                self._forms.clear()
+            places = self._forms[form] = self._places(args, named)
+        values = (*args, *named.values()) if named else args
+        wanted, dims = places
+        return [values[k] for k in wanted], check_dims(self.source.params, {d: values[k] for d, k in dims}) if dims else {}
 
-    def _as_in_python(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments by name where their places are those of the Python function, as they are where they are those of the kernel."""
-        order, known = self._order, self._ranks
-        if self._fit(args, order):
-            for name in order[: len(args)]:
-                if name in named:
-                    raise ArgumentError(f"kernel {self.source.entry}: argument {name!r} is given twice")
-            args, named = (), {**dict(zip(order, args)), **named}
-        elif not self._fit(args, self._names):
+    def _places(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> _Places:
+        """Where each argument and each dim stands among the values of a call: those by place in the order of the Python function where they fit
+        there, else in the kernel's own."""
+        names, order, entry = self._names, self._order, self.source.entry
+        if order and not self._fit(args, order) and not self._fit(args, names):
             raise ArgumentError(
-                f"kernel {self.source.entry}: {len(args)} arguments by place ({', '.join(map(_kind, args))}) fit neither the function's "
-                f"order ({', '.join(order)}) nor arrays before scalars ({', '.join(self._names)}): give them by name"
+                f"kernel {entry}: {len(args)} arguments by place ({', '.join(map(_kind, args))}) fit neither the function's order "
+                f"({', '.join(order)}) nor arrays before scalars ({', '.join(names)}): give them by name"
             )
-        return args, {k: v for k, v in named.items() if k in known or k not in order}
+        by_place = order if order and self._fit(args, order) else names
+        if len(args) > len(by_place):
+            raise ArgumentError(f"kernel {entry} takes {len(names)} arguments ({', '.join(names)}), got {len(args)}")
+        places = {name: k for k, name in enumerate(by_place[: len(args)])}
+        for k, name in enumerate(named, len(args)):
+            if name in places:
+                raise ArgumentError(f"kernel {entry}: argument {name!r} is given twice")
+            if name not in self._ranks and name not in order:
+                raise ArgumentError(f"kernel {entry} has no argument {name!r}: it has {', '.join([*names, *self.source.params])}")
+            places[name] = k
+        missing = next((n for n in names if n not in places), None)
+        if missing is not None:
+            raise ArgumentError(f"kernel {entry}: argument {missing!r} is missing; it takes {', '.join(names)}")
+        return tuple(places[n] for n in names), tuple((p, places[p]) for p in self.source.params if p in places)
 
     def _fit(self, args: tuple[Any, ...], names: Sequence[str]) -> bool:
         """Whether there is an array where an array is wanted, and none where a number is."""
@@ -207,7 +215,7 @@ class CompiledKernel:
 
 def _rank(x: Any) -> int:
     """The axes of an argument; a list is taken for an array of one, which is refused later."""
-    return len(x) > 0 if isinstance(x, list | tuple) else len(getattr(x, "shape", ()))
+    return len(x) > 0 if isinstance(x, (list, tuple)) else len(getattr(x, "shape", ()))
 
 
 def _kind(x: Any) -> str:

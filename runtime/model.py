@@ -16,7 +16,7 @@ import numpy as np
 from polyopt.errors import ArgumentError, InternalError, UserError
 from polyopt.ir.program import Port
 
-from .arrays import Array, address, dense_input, dense_output, new_output, numpy_dtype, overlaps
+from .arrays import Array, address, dense_input, dense_output, new_output, numpy_dtype
 from .shapes import bind_dims, shape_text
 
 _SHAPES_KEPT = 256
@@ -144,7 +144,7 @@ class CompiledModel:
         finally:
             self._pool.append(context)
 
-    def _run(self, arrays: Sequence[Any], outs: list[Array] | None) -> list[Array]:
+    def _run(self, arrays: Sequence[Any], outs: Sequence[Any] | None) -> list[Array]:
         try:
             context = self._pool.pop()
         except IndexError:
@@ -154,22 +154,23 @@ class CompiledModel:
         finally:
             self._pool.append(context)
 
-    def _run_in(self, context: _Context, arrays: Sequence[Any], outs: list[Array] | None) -> list[Array]:
-        pointers, kept, shapes = context.inputs, [], []
+    def _run_in(self, context: _Context, arrays: Sequence[Any], outs: Sequence[Any] | None) -> list[Array]:
+        pointers, kept, shapes, starts = context.inputs, [], [], []
         for i, (x, dtype) in enumerate(zip(arrays, self._input_dtypes)):
             if type(x) is not np.ndarray or x.dtype != dtype or not x.flags.carray:
                 x = dense_input(x, dtype, f"input {self.inputs[i].name!r}")
             kept.append(x)
             shapes.append(x.shape)
-            pointers[i] = address(x)
+            pointers[i] = start = address(x)
+            starts.append(start)
         key = tuple(shapes)
         plan = self._plans.get(key) or self._plan(key)
         if outs is None:
             outs = [new_output(*o) for o in plan.outputs]
+            for i, y in enumerate(outs):
+                context.outputs[i] = address(y)
         else:
-            self._check_outputs(outs, plan, kept)
-        for i, y in enumerate(outs):
-            context.outputs[i] = address(y)
+            outs = self._given_outputs(context, outs, plan, kept, starts)
         if context.last is not plan:
             for i, value in enumerate(plan.dims):
                 context.dims[i] = value
@@ -196,28 +197,38 @@ class CompiledModel:
             values.append(named[name])
         return tuple(values)
 
-    def _outputs(self, out: Any) -> list[Array]:
-        names = [p.name for p in self.outputs]
-        if isinstance(out, Mapping):
+    def _outputs(self, out: Any) -> Sequence[Any]:
+        """The arrays to write to, in the order of the outputs."""
+        if type(out) is np.ndarray and self._single:
+            out = (out,)
+        elif isinstance(out, Mapping):
+            names = [p.name for p in self.outputs]
             wrong = [n for n in out if n not in names] or [n for n in names if n not in out]
             if wrong:
                 raise ArgumentError(f"out: expected the outputs {', '.join(names)}; {wrong[0]!r} is unknown or missing")
             out = [out[n] for n in names]
         elif self._single and not isinstance(out, (list, tuple)):
             out = [out]
-        if len(out) != len(names):
-            raise ArgumentError(f"out: expected {len(names)} arrays ({', '.join(names)}), got {len(out)}")
-        return [dense_output(y, d, f"output {n!r}") for y, d, n in zip(out, self._output_dtypes, names)]
+        if len(out) != len(self.outputs):
+            raise ArgumentError(f"out: expected {len(self.outputs)} arrays ({', '.join(p.name for p in self.outputs)}), got {len(out)}")
+        return tuple(out)
 
-    def _check_outputs(self, outs: list[Array], plan: _Plan, inputs: list[Array]) -> None:
-        others = [(x, address(x)) for x in inputs]
-        for y, port, (shape, _, _) in zip(outs, self.outputs, plan.outputs):
+    def _given_outputs(self, context: _Context, outs: Sequence[Any], plan: _Plan, inputs: list[Array], starts: list[int]) -> list[Array]:
+        """Bind the arrays to write to, which must have the outputs' shapes and lie apart from each other and from the inputs."""
+        spans = [(start, start + x.nbytes) for start, x in zip(starts, inputs)]
+        bound = []
+        for i, (y, (shape, dtype, nbytes)) in enumerate(zip(outs, plan.outputs)):
+            if type(y) is not np.ndarray or y.dtype != dtype or not y.flags.carray:
+                y = dense_output(y, dtype, f"output {self.outputs[i].name!r}")
             if y.shape != shape:
-                raise ArgumentError(f"output {port.name!r}: expected shape {shape_text(shape)}, got {shape_text(y.shape)}")
-            at = address(y)
-            if any(overlaps(y, at, x, xt) for x, xt in others):
-                raise ArgumentError(f"output {port.name!r} shares memory with another argument: give separate arrays")
-            others.append((y, at))
+                raise ArgumentError(f"output {self.outputs[i].name!r}: expected shape {shape_text(shape)}, got {shape_text(y.shape)}")
+            context.outputs[i] = at = address(y)
+            for start, end in spans:
+                if at < end and start < at + nbytes:
+                    raise ArgumentError(f"output {self.outputs[i].name!r} shares memory with another argument: give separate arrays")
+            spans.append((at, at + nbytes))
+            bound.append(y)
+        return bound
 
     def _plan(self, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
         values = bind_dims(self.dims, [(f"input {p.name!r}", p.shape) for p in self.inputs], shapes)
